@@ -1,0 +1,3 @@
+"""skipway: the toolkit for residual (skip) connections in PyTorch."""
+
+from skipway.wiring import trace as trace

@@ -1,0 +1,25 @@
+"""Every error skipway raises on purpose: one line that says where, what came, what was wanted and what to do next."""
+
+
+class SkipwayError(Exception):
+    """Base of all errors of the package; its text is one line for a person."""
+
+
+class TargetError(SkipwayError):
+    """A command-line target cannot be turned into a model and inputs."""
+
+
+class TraceError(SkipwayError):
+    """The model's forward could not be recorded."""
+
+
+class NeedsDataError(TraceError):
+    """The forward branches on values, so it cannot run without real weights and inputs."""
+
+
+class UsageError(SkipwayError, ValueError):
+    """An argument has the wrong type or a value outside its set."""
+
+
+class WiringError(SkipwayError, AssertionError):
+    """Raised by `assert_wired`; its text is the report."""

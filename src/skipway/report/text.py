@@ -1,0 +1,189 @@
+"""The report for a person: the model at a glance, one line a repeated block, then findings like a compiler's, then the totals."""
+
+import os
+import textwrap
+from typing import Any
+
+from skipway.report._paths import common, fold, natural, pattern, shown, skeleton
+
+SEVERITIES = ("error", "warning", "note")
+COLORS = {"error": "31", "warning": "33", "note": "36", "bold": "1", "dim": "2"}
+JOIN = "\N{CIRCLED PLUS}"
+
+
+def render(report: dict[str, Any], *, color: bool = False, width: int = 100) -> str:
+    """The report as text; every line fits `width` columns. Colour adds escape sequences and changes no character."""
+    page = _Page(color, width)
+    wiring = report["wiring"]
+    page.head(report)
+    for stream in wiring["streams"]:
+        if stream["main"]:
+            _stream(page, stream)
+    _side(page, [s for s in wiring["streams"] if not s["main"]])
+    findings(page, report["findings"])
+    if wiring["notes"]:
+        page.gap()
+    for note in wiring["notes"]:
+        page.add(f"note: {note}", "  ", mark=("note:", "note"))
+    page.gap()
+    page.add(totals(report), "  ")
+    return page.text()
+
+
+def render_findings(report: dict[str, Any], *, color: bool = False, width: int = 100) -> str:
+    """The findings alone; empty where there are none."""
+    page = _Page(color, width)
+    findings(page, report["findings"])
+    return page.text() if page.lines else ""
+
+
+class _Page:
+    """Lines that fit the width, with colour put on after wrapping."""
+
+    def __init__(self, color: bool, width: int) -> None:
+        self.color, self.width = color, max(width, 40)
+        self.lines: list[str] = []
+
+    def add(self, text: str, indent: str, first: str = "", mark: tuple[str, str] | None = None) -> None:
+        """`text` wrapped; later lines start with `indent`. mark: a word of it and its colour."""
+        lines = textwrap.wrap(text, self.width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False) or [first]
+        if mark is not None:
+            word, style = mark
+            at = next((i for i, line in enumerate(lines) if word in line), None)
+            if at is not None:
+                lines[at] = lines[at].replace(word, self.paint(word, style), 1)
+        self.lines += lines
+
+    def paint(self, text: str, style: str) -> str:
+        return f"\x1b[{COLORS[style]}m{text}\x1b[0m" if self.color else text
+
+    def gap(self) -> None:
+        if self.lines and self.lines[-1]:
+            self.lines.append("")
+
+    def head(self, report: dict[str, Any]) -> None:
+        wiring = report["wiring"]
+        how = {"abstract": "abstract (no numbers were computed)", "real": "real (one forward was run)"}.get(wiring["how"], wiring["how"])
+        target = f"  [{report['target']}]" if report["target"] else ""
+        name = wiring["model"] or "model"
+        self.add(f"{name}  {count(wiring['parameters'])} parameters  {how}{target}", "  ", mark=(name, "bold"))
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def count(number: int) -> str:
+    """8030261248 as "8.03 B"."""
+    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if number >= size:
+            return f"{number / size:.3g} {unit}" if number / size < 999.5 else f"{number / size:.0f} {unit}"
+    return str(number)
+
+
+def _stream(page: _Page, stream: dict[str, Any]) -> None:
+    sites = stream["sites"]
+    lanes = f"  {stream['lanes']} lanes" if stream["lanes"] > 1 else ""
+    final = stream["final_norm"] if stream["final_norm"] is not None else "none"
+    page.gap()
+    page.add(f"stream {stream['name']}{lanes}  {plural(len(sites), 'site')}  stem {shown(stream['stem'])}  final norm {final}", "    ",
+             mark=("stream", "bold"))
+    for paths, block in blocks(sites):
+        times = f"x{len(paths)}"
+        where = pattern(paths) + (" (one module)" if len(paths) > 1 and len(set(paths)) == 1 else "")
+        marks = "  ".join(f"{JOIN} {label(site)}".replace(" ", "\N{NO-BREAK SPACE}") for site in block)
+        start = len(page.lines)
+        page.add(f"{where}  {marks}", " " * 8, first=f"  {times:<5} ")
+        page.lines[start:] = [line.replace("\N{NO-BREAK SPACE}", " ") for line in page.lines[start:]]
+
+
+def blocks(sites: list[dict[str, Any]]) -> list[tuple[list[str], list[dict[str, Any]]]]:
+    """Repeated blocks, in order of first use: the path of each, and the sites of the first."""
+    layers: list[list[dict[str, Any]]] = []
+    for site in sites:
+        if layers and layers[-1][0]["layer"] == site["layer"]:
+            layers[-1].append(site)
+        else:
+            layers.append([site])
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for number, layer in enumerate(layers):
+        alike.setdefault(tuple(label(site) for site in layer), []).append(number)
+    paths = [common(site["module"] for site in layer) for layer in layers]
+    out = [([numbers[i] for i in group]) for numbers in alike.values() for group in fold([paths[n] for n in numbers])]
+    return [([paths[n] for n in group], layers[group[0]]) for group in sorted(out)]
+
+
+def label(site: dict[str, Any]) -> str:
+    """Placement, norm and branch kinds of a site, and whatever of it is not plain."""
+    words = [site["placement"] if site["placement"] != "none" else "no-norm"]
+    if site["norm"] and site["placement"] != "none":
+        words.append(site["norm"])
+    words.append("+".join(branch["kind"] for branch in site["branches"]) or "other")
+    if site["parallel"] and len(site["branches"]) < 2:
+        words.append("parallel")
+    if site["shortcut"] != "identity":
+        words.append(f"shortcut={site['shortcut']}")
+    if site["gain"] is None:
+        words.append("gain=varies")
+    elif site["gain"] != 1:
+        words.append(f"gain={site['gain']:.4g}")
+    if site["scale"] == "constant" and site["branch_scale"] is not None:
+        words.append(f"scale={site['branch_scale']:.4g}")
+    elif site["scale"] != "none":
+        words.append(f"scale={site['scale']}")
+    return " ".join(words)
+
+
+def _side(page: _Page, streams: list[dict[str, Any]]) -> None:
+    if not streams:
+        return
+    sites = [site for stream in streams for site in stream["sites"]]
+    kinds = sorted({branch["kind"] for site in sites for branch in site["branches"]})
+    page.gap()
+    page.add(f"side streams  {plural(len(streams), 'stream')} with {plural(len(sites), 'site')} ({', '.join(kinds)})", "    ",
+             mark=("side streams", "bold"))
+
+
+def findings(page: _Page, found: list[dict[str, Any]]) -> None:
+    """Findings by severity, then place; one line for what is the same in many repeated blocks."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for one in sorted(found, key=_order):
+        key = (one["severity"], one["code"], one["file"], one["line"], skeleton(one["where"]), skeleton(one["message"]))
+        groups.setdefault(key, []).append(one)
+    if groups:
+        page.gap()
+    for group in groups.values():
+        first = group[0]
+        place = f"{_near(first['file'])}:{first['line']}" if first["file"] else shown(first["where"])
+        message = first["message"] + (f" [{first['severity']}]" if first["severity"] != "error" else "")
+        if len(group) > 1:
+            same = [one["where"] for one in group]
+            message += f" (x{len(group)}: {'; '.join(pattern([same[i] for i in part]) for part in fold(same))})"
+        page.add(f"{place}: {first['code']} {first['rule']}: {message}", "    ", mark=(first["code"], first["severity"]))
+
+
+def _order(one: dict[str, Any]) -> tuple[Any, ...]:
+    place = one["file"] or ""
+    return SEVERITIES.index(one["severity"]), place, one["line"] or 0, natural(one["where"]), one["code"], one["message"]
+
+
+def _near(file: str) -> str:
+    """The path from the current folder, where the file is inside it."""
+    here = os.getcwd().rstrip(os.sep) + os.sep
+    return file.removeprefix(here)
+
+
+def totals(report: dict[str, Any]) -> str:
+    """One line: findings by severity, sites and streams, rules that ran, and what was suppressed."""
+    numbers = {s: sum(f["severity"] == s for f in report["findings"]) for s in SEVERITIES}
+    found = ", ".join(plural(n, s) for s, n in numbers.items() if n) or "no findings"
+    streams = [s for s in report["wiring"]["streams"] if s["main"]]
+    parts = [found, f"{plural(sum(len(s['sites']) for s in streams), 'site')} on {plural(len(streams), 'stream')}"]
+    parts.append(f"{plural(len(report['rules_run']), 'rule')} ran (stage {report['stage']})")
+    if report["suppressed"]:
+        parts.append(f"{report['suppressed']} suppressed")
+    return "; ".join(parts)
+
+
+def plural(number: int, word: str) -> str:
+    """"1 site", "2 sites"."""
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,4 @@
+"""Lint rules on residual wiring, one a file: the docstring is what `skipway explain` prints, `check` finds, `bad` and `good` show.
+
+A member has CODE, STAGE ("graph", "values" or "train"), SEVERITY (the highest it gives), `check(facts)`, `bad()` and `good()`.
+"""

@@ -1,0 +1,73 @@
+"""discarded-branch: a sublayer runs and its result never reaches the output.
+
+What it does
+    Reports a learned sublayer that reads the stream and whose result no output of the model depends on.
+Why it matters
+    The sublayer costs time, gets no gradient and changes nothing: the model is shallower than it looks, and distributed
+    training stops on parameters without a gradient. Reported in lucidrains/audiolm-pytorch#265 (attention's output left
+    in a name that nobody reads), state-spaces/s4#30 (the layer's output ignored when the residual is off),
+    lucidrains/x-transformers#4 and cyclomon/UNSB#29 (each layer of a loop reads the input, so only the last counts).
+Fires on
+    `a = attn(norm1(x))` followed by a line that never reads `a`; `for layer in layers: out = layer(x)`.
+Quiet on
+    Results returned as further outputs (router logits, attention weights, intermediate states, auxiliary heads).
+    Attention weights that a caller throws away. State kept for a later call (caches, running statistics). Modules that
+    never run with these inputs: they are unused, not discarded.
+What to do
+    Add the branch to the stream, or take the sublayer out.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skipway.rules._base import Example, Facts, Hit
+
+CODE = "SKW107"
+STAGE = "graph"
+SEVERITY = "error"
+
+
+def check(facts: Facts) -> Iterator[Hit]:
+    raise NotImplementedError
+
+
+class _Block(nn.Module):
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attn = nn.MultiheadAttention(dim, 2, batch_first=True)
+        self.ffn = nn.Sequential(nn.Linear(dim, 32), nn.GELU(), nn.Linear(32, dim))
+
+
+def _example(block: type[nn.Module]) -> Example:
+    torch.manual_seed(0)
+    net = OrderedDict(stem=nn.Linear(4, 16), blocks=nn.Sequential(block(), block()), norm=nn.LayerNorm(16), head=nn.Linear(16, 3))
+    return Example(nn.Sequential(net).eval(), (torch.randn(2, 6, 4),), where="blocks.0.attn")
+
+
+def bad() -> Example:
+    """The attention's result stays in `context`, which nothing reads."""
+
+    class Block(_Block):
+        def forward(self, x: Tensor) -> Tensor:
+            n = self.norm1(x)
+            context, _ = self.attn(n, n, n, need_weights=False)  # noqa: RUF059  (the fault)
+            return x + self.ffn(self.norm2(x))
+
+    return _example(Block)
+
+
+def good() -> Example:
+    """The attention's result is added; only its weights are thrown away."""
+
+    class Block(_Block):
+        def forward(self, x: Tensor) -> Tensor:
+            n = self.norm1(x)
+            context, _ = self.attn(n, n, n, need_weights=True)
+            x = x + context
+            return x + self.ffn(self.norm2(x))
+
+    return _example(Block)

@@ -1,0 +1,84 @@
+"""double-skip: the identity gain around one sublayer is not the declared one.
+
+What it does
+    Sums, over all identity paths around one sublayer, the product of their constant factors, and reports a gain that is
+    not the declared one. Where nothing is declared the gain must be 1.
+Why it matters
+    A stream that is added twice doubles at every sublayer: 2 to the power of the number of sublayers by the end, which
+    a later norm hides from the loss and not from the gradient. It comes from a refactoring after which both a module
+    and its caller own the skip (llm-random/llm-random#345, yakhyo/darknet-pytorch#2), or from adding the stream on
+    every shard before the shards are summed.
+Fires on
+    `x = x + block(x)` where block already returns `x + F(x)` and computes no more than that; `x + 0.5 * (x + F(x))`,
+    gain 1.5; `sum(x + shard(x) for shard in shards)`, gain the number of shards.
+Quiet on
+    A residual block nested in a longer residual (residual in residual, a global skip around a body of blocks): each
+    bypasses something else. A declared gain: alpha of DeepNorm, `x * skip_scale`, both with `expect`. `(x + F(x)) *
+    sqrt(0.5)` and other scalings of the whole sum. Gates that depend on the input (highway, GRU): their gain is no
+    constant.
+What to do
+    Let one place own the skip: return F(x) from the module, or drop the caller's add. With shards, add the stream once,
+    after the sum. Where another gain is meant, declare it: `expect=Expect(skip_scale=...)`.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skipway.rules._base import Example, Facts, Hit
+
+CODE = "SKW103"
+STAGE = "graph"
+SEVERITY = "error"
+
+
+def check(facts: Facts) -> Iterator[Hit]:
+    raise NotImplementedError
+
+
+class _Residual(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(x)
+
+
+class _Mlp(nn.Module):
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.up, self.down = nn.Linear(dim, 32), nn.Linear(32, dim)
+
+    def branch(self, x: Tensor) -> Tensor:
+        return self.down(torch.relu(self.up(self.norm(x))))
+
+
+def _example(mlp: type[nn.Module]) -> Example:
+    torch.manual_seed(0)
+    body = nn.Sequential(*[_Residual(mlp()) for _ in range(3)])
+    net = OrderedDict(stem=nn.Linear(4, 16), body=body, norm=nn.LayerNorm(16), head=nn.Linear(16, 3))
+    return Example(nn.Sequential(net).eval(), (torch.randn(2, 6, 4),), where="body.0")
+
+
+def bad() -> Example:
+    """The module adds its input, and so does the wrapper around it: the stream is taken twice."""
+
+    class Mlp(_Mlp):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.branch(x)
+
+    return _example(Mlp)
+
+
+def good() -> Example:
+    """Only the wrapper adds the stream."""
+
+    class Mlp(_Mlp):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.branch(x)
+
+    return _example(Mlp)

@@ -1,0 +1,81 @@
+"""entry-points-disagree: two entry points of one model wire the same sublayer differently.
+
+What it does
+    Recovers the wiring of `forward` and of every method given as `entry_points`, and reports a sublayer that has a
+    skip, a placement or a gain in one of them and not in the other.
+Why it matters
+    The model that was trained is not the one that is served. In lucidrains/audiolm-pytorch#104 decoding added a skip
+    around an attention that training did not have, and the audio was worse than the training loss promised.
+Fires on
+    `forward` computing `x + mix(x)` and `step` computing `mix(x)`; one path with the norm before the sublayer and the
+    other with the norm after it.
+Quiet on
+    Entry points that run different parts of a model (an encoder and a decoder), or the same parts the same way with a
+    cache, another length or another batch. Sublayers that only one entry point runs. Without `entry_points` there is
+    nothing to compare.
+What to do
+    Put the shared steps into one method that every entry point calls.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skipway.rules._base import Example, Facts, Hit
+
+CODE = "SKW109"
+STAGE = "graph"
+SEVERITY = "error"
+
+
+def check(facts: Facts) -> Iterator[Hit]:
+    raise NotImplementedError
+
+
+class _Tagger(nn.Module):
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.embed = nn.Linear(4, dim)
+        self.norm1, self.norm2, self.norm = nn.LayerNorm(dim), nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.mix = nn.MultiheadAttention(dim, 2, batch_first=True)
+        self.ffn = nn.Sequential(nn.Linear(dim, 32), nn.GELU(), nn.Linear(32, dim))
+        self.head = nn.Linear(dim, 3)
+
+    def attend(self, h: Tensor) -> Tensor:
+        n = self.norm1(h)
+        return self.mix(n, n, n, need_weights=False)[0]
+
+    def finish(self, h: Tensor) -> Tensor:
+        return self.head(self.norm(h + self.ffn(self.norm2(h))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.embed(x)
+        return self.finish(h + self.attend(h))
+
+
+def _example(model: type[nn.Module]) -> Example:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 4)
+    return Example(model().eval(), (x,), where="mix", options={"entry_points": {"predict": (x,)}})
+
+
+def bad() -> Example:
+    """`predict` leaves the skip around the attention out; `forward` has it."""
+
+    class Tagger(_Tagger):
+        def predict(self, x: Tensor) -> Tensor:
+            return self.finish(self.attend(self.embed(x)))
+
+    return _example(Tagger)
+
+
+def good() -> Example:
+    """`predict` wires the attention as `forward` does."""
+
+    class Tagger(_Tagger):
+        def predict(self, x: Tensor) -> Tensor:
+            h: Tensor = self.embed(x)
+            return self.finish(h + self.attend(h))
+
+    return _example(Tagger)

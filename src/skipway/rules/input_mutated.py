@@ -1,0 +1,88 @@
+"""input-mutated: a block writes in place into the tensor that its caller still holds.
+
+What it does
+    Follows storages through views and reports a write into a block's or the model's input, when that tensor is read,
+    kept or returned afterwards. Both modes and the deployed dtype are looked at, as a cast that does nothing leaves an
+    alias.
+Why it matters
+    States that were collected before the block change after the fact, and an input that is used twice is another one
+    the second time. In sgl-project/sglang#28005 (found through sgl-project/sglang#27540) a fused add-and-norm wrote
+    over the hidden state that the caller had stored: deep layers drifted to a cosine of 0.51 against the reference.
+Fires on
+    `x += F(x)` where x is the argument; `residual = hidden` followed by `residual.add_(...)`; `x.to(dtype).add_(y)`
+    where the cast is the identity for this dtype; `x.view(...).mul_(...)`; an in-place operation on the input that only
+    runs in eval mode.
+Quiet on
+    In-place writes into a block's own results (`y = F(x); y += x`, ZQPei/deep_sort_pytorch#35); in-place activations
+    behind a norm or a convolution, and behind the add; writes into caches and running statistics; an input that nobody
+    reads again.
+What to do
+    Write into the branch (`y = F(x); y += x`), form a new tensor (`x = x + F(x)`), or clone the input once.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skipway.rules._base import Example, Facts, Hit
+
+CODE = "SKW601"
+STAGE = "graph"
+SEVERITY = "error"
+
+
+def check(facts: Facts) -> Iterator[Hit]:
+    raise NotImplementedError
+
+
+class _Unit(nn.Module):
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(dim), nn.Linear(dim, 32), nn.Linear(32, dim)
+
+    def branch(self, x: Tensor) -> Tensor:
+        return self.down(torch.relu(self.up(self.norm(x))))
+
+
+class _Encoder(nn.Module):
+    """Returns the state before each unit besides the last one."""
+
+    def __init__(self, unit: type[nn.Module]) -> None:
+        super().__init__()
+        self.stem, self.units, self.norm = nn.Linear(4, 16), nn.ModuleList([unit(), unit(), unit()]), nn.LayerNorm(16)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        h, states = self.stem(x), []
+        for unit in self.units:
+            states.append(h)
+            h = unit(h)
+        return self.norm(h), states
+
+
+def _example(unit: type[nn.Module]) -> Example:
+    torch.manual_seed(0)
+    return Example(_Encoder(unit).eval().requires_grad_(False), (torch.randn(2, 6, 4),), where="units.0")
+
+
+def bad() -> Example:
+    """`+=` on the argument changes the state that the caller has just stored."""
+
+    class Unit(_Unit):
+        def forward(self, x: Tensor) -> Tensor:
+            x += self.branch(x)
+            return x
+
+    return _example(Unit)
+
+
+def good() -> Example:
+    """`+=` on the branch, which is the unit's own tensor."""
+
+    class Unit(_Unit):
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.branch(x)
+            y += x
+            return y
+
+    return _example(Unit)

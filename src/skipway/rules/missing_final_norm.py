@@ -1,0 +1,83 @@
+"""missing-final-norm: a pre-norm stream reaches the head without a norm.
+
+What it does
+    Reports a main stream of pre-norm sites whose last state goes into a learned head with no norm on the way, and names
+    a norm that is registered for it and never called.
+Why it matters
+    The pre-norm stream grows with every sublayer, and only the final norm brings it back to the scale the head was made
+    for. Logits are wrong by a factor that depends on depth. It happens on one path of a model (inference, a draft head)
+    while training is right: awslabs/keys_values#139, NVIDIA-NeMo/Speech#2197, vllm-project/speculators#313.
+Fires on
+    As an error: a pre-norm stack into `lm_head` with `ln_f` registered and not called, and a deep pre-norm stack with
+    no norm at all before its head. As a note: a shallow stack with no norm registered for the purpose.
+Quiet on
+    Post-norm and output-norm stacks; a norm behind pooling or token selection (`head(norm(x.mean(1)))`); a head that
+    begins with a norm; models that return the stream itself and have no head; batch-normalised convolutional nets,
+    which end with pooling.
+What to do
+    Call the final norm between the last block and the head, on every path.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skipway.rules._base import Example, Facts, Hit
+
+CODE = "SKW204"
+STAGE = "graph"
+SEVERITY = "error"
+
+
+def check(facts: Facts) -> Iterator[Hit]:
+    raise NotImplementedError
+
+
+class _Block(nn.Module):
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.attn = nn.MultiheadAttention(dim, 2, batch_first=True)
+        self.ffn = nn.Sequential(nn.Linear(dim, 32), nn.GELU(), nn.Linear(32, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = self.norm1(x)
+        x = x + self.attn(n, n, n, need_weights=False)[0]
+        return x + self.ffn(self.norm2(x))
+
+
+class _Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, 4, stride=4)
+        self.blocks = nn.Sequential(*[_Block() for _ in range(6)])
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 5)
+
+    def features(self, image: Tensor) -> Tensor:
+        return self.blocks(self.patch(image).flatten(2).transpose(1, 2))
+
+
+def _example(model: type[nn.Module]) -> Example:
+    torch.manual_seed(0)
+    return Example(model().eval(), (torch.randn(2, 3, 8, 8),), where="head")
+
+
+def bad() -> Example:
+    """`norm` is registered and never called: the head reads the raw stream."""
+
+    class Classifier(_Classifier):
+        def forward(self, image: Tensor) -> Tensor:
+            return self.head(self.features(image).mean(1))
+
+    return _example(Classifier)
+
+
+def good() -> Example:
+    """The norm stands behind the pooling, which serves as well as before it."""
+
+    class Classifier(_Classifier):
+        def forward(self, image: Tensor) -> Tensor:
+            return self.head(self.norm(self.features(image).mean(1)))
+
+    return _example(Classifier)

@@ -1,0 +1,61 @@
+"""shared-block: one residual block module is used at several depths and nothing declares the sharing.
+
+What it does
+    Notes a module with a join on the main stream that one forward calls at several depths, and how many distinct
+    modules the stack has.
+Why it matters
+    `[Block()] * n` holds one block n times: the model is as deep as configured and as large as one layer. Reported in
+    zalandoresearch/pytorch-vq-vae#2, linkedin/Liger-Kernel#269, yaoppeng/U-Net_v2#10, acids-ircam/ddsp_pytorch#37 and
+    habla-liaa/encodecmae#3 (one FFN for all layers).
+Fires on
+    A list or Sequential with repeated entries; one attention or feed-forward object given to every block; a loop that
+    calls one block several times. Always a note: sharing across depth is also a design.
+Quiet on
+    Declared sharing, as in ALBERT: a configuration with a number of groups below the number of layers, or an attribute
+    that says that layers are shared. A block called for several inputs at one depth (siamese encoders). Modules without
+    parameters. Recurrence over time steps.
+What to do
+    Build the blocks one by one (`[Block() for _ in range(n)]`), or declare the sharing.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skipway.rules._base import Example, Facts, Hit
+
+CODE = "SKW607"
+STAGE = "graph"
+SEVERITY = "note"
+
+
+def check(facts: Facts) -> Iterator[Hit]:
+    raise NotImplementedError
+
+
+class _Block(nn.Module):
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(dim), nn.Linear(dim, 32), nn.Linear(32, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(torch.tanh(self.up(self.norm(x))))
+
+
+def _example(blocks: list[nn.Module]) -> Example:
+    net = OrderedDict(stem=nn.Linear(4, 16), blocks=nn.Sequential(*blocks), norm=nn.LayerNorm(16), head=nn.Linear(16, 3))
+    return Example(nn.Sequential(net).eval(), (torch.randn(2, 4),), where="blocks")
+
+
+def bad() -> Example:
+    """Four entries, one block."""
+    torch.manual_seed(0)
+    return _example([_Block()] * 4)
+
+
+def good() -> Example:
+    """Four entries, four blocks."""
+    torch.manual_seed(0)
+    return _example([_Block() for _ in range(4)])

@@ -1,0 +1,83 @@
+"""wrong-skip-source: the shortcut is not the tensor that the branch reads.
+
+What it does
+    Compares, at each join, the shortcut with the state that the branch reads (norms aside), and reports a shortcut that
+    is an older state of the stream or a state of another stream.
+Why it matters
+    With an older state, the sublayer in between is dropped from the stream and survives only through the next branch
+    (strutive07/transformer-tensorflow2.0#14). With another stream, a decoder forgets its own state at every
+    cross-attention and carries on with the encoder's (georgepar/slp#26, keg-tucn-nlp/adn#3); shapes agree as long as
+    both sequences have one length.
+Fires on
+    `mid = x + attn(x); return x + ffn(mid)`: the attention reaches the output through the FFN alone; `memory + cross(x,
+    memory)`: the query comes from x, the shortcut from memory.
+Quiet on
+    Parallel blocks, `x + attn(n(x)) + ffn(n(x))`, in one add or two and with one norm or two: every branch is summed
+    (huggingface/transformers#18695, NVIDIA/TransformerEngine#439). Post-norm, where the shortcut is the norm's output
+    and the branch reads the same. Long skips that add an early state to a late one besides the short ones.
+    Cross-attention whose shortcut is the query's stream.
+What to do
+    Add the branch to the state it was computed from: the newest one. In a decoder, the query's stream and not the
+    memory.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from skipway.rules._base import Example, Facts, Hit
+
+CODE = "SKW104"
+STAGE = "graph"
+SEVERITY = "error"
+
+
+def check(facts: Facts) -> Iterator[Hit]:
+    raise NotImplementedError
+
+
+class _Block(nn.Module):
+    def __init__(self, dim: int = 16) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.mix = nn.MultiheadAttention(dim, 2, batch_first=True)
+        self.ffn = nn.Sequential(nn.Linear(dim, 32), nn.SiLU(), nn.Linear(32, dim))
+
+    def attend(self, x: Tensor) -> Tensor:
+        n = self.norm1(x)
+        return self.mix(n, n, n, need_weights=False)[0]
+
+
+def _example(*blocks: nn.Module) -> Example:
+    net = OrderedDict(stem=nn.Linear(4, 16), blocks=nn.Sequential(*blocks), norm=nn.LayerNorm(16), head=nn.Linear(16, 3))
+    return Example(nn.Sequential(net).eval(), (torch.randn(2, 6, 4),), where="blocks.0")
+
+
+def bad() -> Example:
+    """The FFN reads the state after attention and is added to the state before it."""
+
+    class Block(_Block):
+        def forward(self, x: Tensor) -> Tensor:
+            h = x + self.attend(x)
+            return x + self.ffn(self.norm2(h))
+
+    torch.manual_seed(0)
+    return _example(Block(), Block())
+
+
+def good() -> Example:
+    """A sequential block, and its look-alike: a parallel block, where both branches read x and both are added to it."""
+
+    class Sequential(_Block):
+        def forward(self, x: Tensor) -> Tensor:
+            h = x + self.attend(x)
+            return h + self.ffn(self.norm2(h))
+
+    class Parallel(_Block):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.attend(x) + self.ffn(self.norm2(x))
+
+    torch.manual_seed(0)
+    return _example(Sequential(), Parallel())

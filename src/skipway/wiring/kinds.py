@@ -1,0 +1,76 @@
+"""Names what a branch computes, from the operations between the stream and its end."""
+
+from typing import TYPE_CHECKING
+
+from skipway.wiring import operations as ops
+from skipway.wiring.states import Region
+
+if TYPE_CHECKING:
+    from skipway.wiring.graph import Graph
+
+_ROUTING = frozenset("topk sort one_hot index_add scatter_add _grouped_mm bincount histc".split())
+_SCANS = frozenset("cumsum cumprod exp softplus maximum _cummax_helper logcumsumexp".split()) | ops.RECURRENCES
+
+
+def kind_of(g: "Graph", region: Region) -> str:
+    """One of the kinds of a branch; "other" is what no kind names."""
+    inside = set(region.nodes)
+    names = {g.nodes[n].op for n in region.nodes}
+    attends = [g.attention[n] for n in region.nodes if n in g.attention]
+    if attends:
+        values = [a[-1] for a in attends]
+        return "self_attention" if all(v in inside or v in region.hits for v in values) else "cross_attention"
+    learned = [n for n in region.nodes if g.learned[n]]
+    products = [n for n in learned if g.state[n] is not None and g.state[n].via == "product"]  # type: ignore[union-attr]
+    weights = [n for n in learned if n not in products]
+    convolutions = [n for n in weights if g.nodes[n].op in ops.CONVOLUTIONS]
+    if _recurs(g, region, convolutions, names, products):
+        return "ssm" if _causal(g, convolutions) or names & ops.RECURRENCES else "other"
+    if _routes(g, region, inside, names):
+        return "moe"
+    spatial = [n for n in convolutions if _kernel(g, n) > 1]
+    if spatial:
+        ends = (weights[0], weights[-1])
+        dense = all(g.nodes[n].op in ops.MATMULS for n in ends)
+        return "ffn" if dense and len(weights) > 2 else "conv"
+    if products:
+        return "other"
+    if len(weights) >= 2:
+        return "ffn"
+    return "other"
+
+
+def _kernel(g: "Graph", n: int) -> int:
+    weight = g.nodes[g.nodes[n].ins[1]].shape if len(g.nodes[n].ins) > 1 else ()
+    return max(weight[2:], default=1)
+
+
+def _causal(g: "Graph", convolutions: list[int]) -> bool:
+    """A depthwise convolution over one axis, as state-space mixers have before their scan."""
+    for n in convolutions:
+        weight = g.nodes[g.nodes[n].ins[1]].shape if len(g.nodes[n].ins) > 1 else ()
+        if len(weight) == 3 and weight[1] == 1 and weight[2] > 1:
+            return True
+    return False
+
+
+def _recurs(g: "Graph", region: Region, convolutions: list[int], names: set[str], products: list[int]) -> bool:
+    """Whether tokens are mixed by a scan: a decay (an exponential or a cumulative sum), or a recurrent cell."""
+    if names & ops.RECURRENCES:
+        return True
+    if names & {"softmax", "_softmax", "_safe_softmax"} and not _causal(g, convolutions):
+        return False
+    scans = bool(names & (_SCANS - {"softplus"})) or bool(products)
+    return scans and (_causal(g, convolutions) or bool(names & {"exp", "cumsum"}))
+
+
+def _routes(g: "Graph", region: Region, inside: set[int], names: set[str]) -> bool:
+    """Whether a router picks or weighs experts: a choice of indices, or a softmax over experts that scales their results."""
+    if names & _ROUTING:
+        return True
+    for n in region.hits | inside:
+        for u in g.users[n]:
+            if g.nodes[u].op in ("topk", "argmax", "sort") and (u in inside or g.depends[u]):
+                return True
+    experts = [n for n in region.nodes if g.nodes[n].op in ops.SOFTMAXES]
+    return any(g.nodes[u].op in ops.PARTS | {"mul"} for n in experts for u in g.users[n])

@@ -1,0 +1,236 @@
+"""Step 4a: what is true at each join: branches, norms and their placement, scales, the module and the line."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from skipway.wiring import operations as ops
+from skipway.wiring.kinds import kind_of
+from skipway.wiring.states import (
+    CONSTANT, DROPPED, GATED, MIXED, NARROWED, SCALAR, VECTOR, Join, Norm, Region, State,
+)
+
+if TYPE_CHECKING:
+    from skipway.wiring.graph import Graph
+
+RAW, NORMED = 1, 2
+ATTENTIONS = ("self_attention", "cross_attention")
+
+
+@dataclass(slots=True, eq=False)
+class Term:
+    """One branch of a join: where its sublayer ends, what stands between that and the add, and how it reads the stream."""
+
+    end: int
+    region: Region
+    kind: str
+    marks: int                              # on the way from its end to the add
+    gain: float | None
+    out_norm: Norm | None
+    entries: int                            # RAW, NORMED or both: how it reads the stream
+    in_norms: list[Norm]
+    inner_norms: list[Norm]
+    reads: set[State]                       # states of the stream that it reads
+    modules: tuple[str, ...] = ()
+    raw_reads: set[State] = field(default_factory=set)
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Everything known of one join."""
+
+    join: Join
+    terms: list[Term]
+    placement: str
+    norm: str | None
+    norms: list[Norm]
+    module: str
+    call: int
+
+
+def describe(g: "Graph") -> list[Place]:
+    """The places of all joins, in order. A place is `post` where its sum goes on through a norm alone."""
+    joins = g.joins.found
+    terms = {j.node: _terms(g, j) for j in joins}
+    raw = _raw_states(g, joins, terms)
+    normed: dict[State, Norm] = {}
+    for state in g.state:
+        if state is not None and state.norm is not None and state.prev is not None:
+            source = state.prev.prev if state.prev.via == "centred" else state.prev
+            if source is not None:
+                normed.setdefault(source, state.norm)
+    return [_place(g, j, terms[j.node], raw, normed) for j in joins]
+
+
+def _place(g: "Graph", join: Join, terms: list[Term], raw: set[State], normed: dict[State, Norm]) -> Place:
+    entry = [n for t in terms for n in t.in_norms]
+    out = [t.out_norm for t in terms if t.out_norm is not None]
+    inner = [n for t in terms for n in t.inner_norms if t.kind not in ATTENTIONS]
+    pre = bool(entry)
+    if pre and out:
+        placement, norms = "sandwich", entry + out
+    elif pre:
+        placement, norms = "pre", entry
+    elif out:
+        placement, norms = "output", out
+    elif join.after not in raw and join.after in normed:
+        placement, norms = "post", [normed[join.after]]
+    elif inner:
+        placement, norms = "inner", inner
+    else:
+        placement, norms = "none", []
+    call = g.nodes[join.node].call
+    return Place(join, terms, placement, norms[0].name if norms else None, norms, g.record.calls[call].path, call)
+
+
+def _terms(g: "Graph", join: Join) -> list[Term]:
+    if join.folded:
+        return [t for inner in join.folded for t in _terms(g, inner)]
+    ends = _ends(g, join.branch, 0, 1.0, None)
+    several = len(ends) > 1
+    found = []
+    for end, marks, gain, norm in ends:
+        region = g.joins.reach(end, join.before) if several else join.region
+        if region is not None and region.learned:
+            found.append(_term(g, join, end, region, marks, gain, norm))
+    if not found:
+        found.append(_term(g, join, join.branch, join.region, g.marks[join.branch], g.gain[join.branch], None))
+    return found
+
+
+def _ends(g: "Graph", n: int, marks: int, gain: float | None, norm: Norm | None) -> list[tuple[int, int, float | None, Norm | None]]:
+    """Walk back over scales, drop-outs, norms and sums to the ends of the sublayers."""
+    state = g.state[n]
+    assert state is not None
+    if state.via == "join" or g.joins.by_state.get(state):
+        return [(n, marks | g.marks[n], _times(gain, g.gain[n]), norm)]
+    marks, gain = marks | g.marks[n], _times(gain, g.gain[n])
+    if state.via == "norm" and state.norm is not None and norm is None:
+        return _ends(g, state.norm.source, marks, gain, state.norm)
+    parts = g.terms.get(state.node)
+    if parts and len(parts) > 1 and norm is None:
+        return [e for p in parts for e in _ends(g, p, marks, gain, norm)]
+    return [(state.node, marks, gain, norm)]
+
+
+def _term(g: "Graph", join: Join, end: int, region: Region, marks: int, gain: float | None, norm: Norm | None) -> Term:
+    entries, in_norms, raw_reads = _entries(g, region)
+    kind = kind_of(g, region)
+    inner = []
+    if norm is None and not in_norms:
+        inner = [s.norm for n in region.nodes if (s := g.state[n]) is not None and s.node == n and s.norm is not None]
+    reads = {s for h in region.hits if (s := g.state[h]) is not None}
+    return Term(end, region, kind, marks, gain, norm, entries, in_norms, inner, reads, _modules(g, join, region), raw_reads)
+
+
+def _entries(g: "Graph", region: Region) -> tuple[int, list[Norm], set[State]]:
+    """How the stream enters the branch's learned operations: raw, through a norm, or both; the norms; the states read raw."""
+    label: dict[int, int] = dict.fromkeys(region.hits, RAW)
+    source: dict[int, frozenset[State]] = {h: frozenset([s]) for h in region.hits if (s := g.state[h]) is not None}
+    norms: dict[int, tuple[Norm, ...]] = {}
+    entries, found, raw_reads = 0, dict[Norm, None](), set[State]()
+    for n in region.nodes:
+        node, state = g.nodes[n], g.state[n]
+        ins = [i for i in node.ins if i in label]
+        if not ins:
+            continue
+        mark = 0
+        for i in ins:
+            mark |= label[i]
+        if state is not None and state.norm is not None and state.node == n:
+            label[n], norms[n] = NORMED, (state.norm,)
+            continue
+        if g.learned[n]:
+            entries |= mark
+            for i in ins:
+                found.update(dict.fromkeys(norms.get(i, ())))
+                if label[i] & RAW:
+                    raw_reads |= source.get(i, frozenset())
+            continue
+        if n in g.statistic or n in g.square:
+            continue
+        label[n] = mark
+        source[n] = frozenset().union(*[source.get(i, frozenset()) for i in ins])
+        carried = tuple(dict.fromkeys(x for i in ins for x in norms.get(i, ())))
+        if carried:
+            norms[n] = carried
+    return entries, list(found), raw_reads
+
+
+def _raw_states(g: "Graph", joins: list[Join], terms: dict[int, list[Term]]) -> set[State]:
+    """States that are used other than through a norm: as a shortcut, by a learned operation, by an activation, as an output."""
+    raw: set[State] = {j.before for j in joins}
+    for found in terms.values():
+        for term in found:
+            raw |= term.raw_reads
+    for n in g.record.outputs:
+        state = g.state[n]
+        if state is not None:
+            raw.add(state)
+    for node in g.nodes:
+        state = g.state[node.id]
+        if state is None:
+            continue
+        if state.node == node.id and state.prev is not None and state.via in ("act", "cat", "pool"):
+            if node.id not in g.square and node.id not in g.statistic:
+                raw.add(state.prev)
+        elif g.learned[node.id]:
+            raw.update(s for i in node.ins if (s := g.state[i]) is not None)
+    return raw
+
+
+def _modules(g: "Graph", join: Join, region: Region) -> tuple[str, ...]:
+    """Paths of the modules that hold the branch's learned operations: their common owner first, where that is not the joiner."""
+    calls = g.record.calls
+    home = calls[g.nodes[join.node].call].path
+    paths = list(dict.fromkeys(calls[g.nodes[n].call].path for n in region.nodes if g.learned[n]))
+    owner = common(paths)
+    if owner and owner != home and not _contains(owner, home):
+        return (owner, *[p for p in paths if p != owner])
+    return tuple(p for p in paths if p != home) or tuple(paths)
+
+
+def _contains(outer: str, inner: str) -> bool:
+    return outer == inner or inner.startswith(outer + ".") or outer == ""
+
+
+def common(paths: list[str]) -> str:
+    """The longest module path that all paths lie in."""
+    if not paths:
+        return ""
+    split = [p.split(".") for p in paths]
+    shared = []
+    for parts in zip(*split, strict=False):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return ".".join(shared)
+
+
+def scale_of(marks: int, gain: float | None) -> tuple[str, float | None]:
+    """The kind of what multiplies a branch, and its value where that is a constant."""
+    if marks & GATED:
+        return "input_dependent", None
+    if marks & VECTOR:
+        return "vector", None
+    if marks & SCALAR:
+        return "scalar", None
+    if marks & CONSTANT and gain is not None and abs(gain - 1) > 1e-9:
+        return "constant", gain
+    return "none", gain
+
+
+def shortcut_of(g: "Graph", join: Join) -> str:
+    """One of the kinds of a shortcut."""
+    if join.kind == "projection":
+        return "projection"
+    if g.marks[join.shortcut] & MIXED:
+        return "mixed"
+    via = join.before.via
+    return "normed" if via == "norm" else "pooled" if via == "pool" else "identity"
+
+
+def _times(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a * b
+
+
+__all__ = ["DROPPED", "NARROWED", "Place", "Term", "describe", "ops"]

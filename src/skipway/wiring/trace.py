@@ -1,0 +1,59 @@
+"""The public function `trace`."""
+
+import gc
+from typing import Any
+
+from torch import nn
+
+from skipway.wiring.forward import record
+from skipway.wiring.graph import Graph
+from skipway.wiring.sites import Place, describe
+from skipway.wiring.streams import Flow, assemble
+from skipway.wiring.structure import Wiring
+
+
+class Facts:
+    """The recorded graph behind a `Wiring`, for rules, probes and surgery."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.record = graph.record
+        self.places: list[Place] = describe(graph)
+        self.flows: list[Flow] = assemble(graph, self.places)
+
+
+def trace(model: nn.Module, *args: Any, **kwargs: Any) -> Wiring:
+    """The residual wiring of a model, recovered from the data flow of one forward.
+
+    The forward runs without numbers (on the meta device) where the model allows it, else once on real data; `Wiring.how` and
+    `Wiring.notes` say which. The model, its buffers and the random state are left as they were. Deterministic: equal models and
+    input shapes give equal dictionaries.
+
+    Args:
+        model: any `torch.nn.Module`, with real or meta weights, in the mode that is to be looked at.
+        *args, **kwargs: what its forward takes; integer inputs should be valid indices.
+
+    Raises:
+        TraceError: the forward fails. NeedsDataError: it needs values and the weights are on the meta device.
+        UsageError: `model` is no module, or no input is a tensor.
+
+    Example:
+        >>> wiring = skipway.trace(model, input_ids=torch.zeros(1, 8, dtype=torch.long))
+        >>> [site.placement for site in wiring.streams[0].sites]
+        ['pre', 'pre']
+    """
+    return trace_method(model, None, args, kwargs)
+
+
+def trace_method(model: nn.Module, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wiring:
+    """`trace` of a call of `method` (None: of the model itself)."""
+    collecting = gc.isenabled()
+    gc.disable()                                    # many small objects, all of them alive: collecting would only cost time
+    try:
+        facts = Facts(Graph(record(model, args, kwargs, method)))
+    finally:
+        if collecting:
+            gc.enable()
+    streams = tuple(f.stream for f in facts.flows if f.stream is not None)
+    count = sum(p.numel() for p in model.parameters())
+    return Wiring(streams, type(model).__name__, count, facts.record.how, tuple(facts.record.notes), facts)

@@ -1,0 +1,3 @@
+import torch.nn as nn
+
+raise RuntimeError("broken on\npurpose")
