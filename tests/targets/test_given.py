@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 import torch
+
 from skipway._errors import TargetError
 from skipway.targets._given import given_inputs, parse
 
@@ -58,7 +59,7 @@ def test_both_ways_or_a_name_twice() -> None:
 
 @pytest.mark.parametrize(("text", "part"), [
     ("right.py", "no function is named"), ("right.py:none", "has no 'none'"), ("right.py:no_tensors", "got str, int and no tensor among them"),
-    ("right.py:fails", "right.py:64"), ("right.py:number", "got int, want a tensor"),
+    ("right.py:fails", "right.py:66"), ("right.py:number", "got int, want a tensor"),
 ])
 def test_bad_functions(text: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(DATA)

@@ -8,8 +8,8 @@ import torch
 
 pytest.importorskip("transformers")
 
-from skipway._errors import TargetError  # noqa: E402
-from skipway.targets import resolve  # noqa: E402
+from skipway._errors import TargetError
+from skipway.targets import resolve
 
 SMALL = {"num_hidden_layers": 2, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 60}
 
@@ -28,7 +28,7 @@ def test_class_and_inputs(text: str, cls: str | None, inputs: dict[str, tuple[in
     target = resolve(text)
     assert cls is None or type(target.model).__name__ == cls
     assert {k: tuple(v.shape) for k, v in target.kwargs.items()} == inputs and target.args == ()
-    assert all(p.is_meta for p in target.model.parameters()) and target.abstract
+    assert target.abstract
     assert not target.model.training
     assert getattr(target.model.config, "use_cache", False) is False
 

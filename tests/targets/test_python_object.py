@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+
 from skipway._errors import TargetError
 from skipway.targets import resolve
 
@@ -75,7 +76,7 @@ def test_inputs_from_a_function() -> None:
     ("right.py:nett", ["right.py:nett", "has no 'nett'", "net"]),
     ("right.py:number", ["got int, want a torch.nn.Module class"]),
     ("right.py:gives_number", ["calling it gave int, want a torch.nn.Module"]),
-    ("right.py:fails", ["right.py:64: right.py:fails failed: ValueError: the factory's own failure"]),
+    ("right.py:fails", ["right.py:66: right.py:fails failed: ValueError: the factory's own failure"]),
     ("raises.py:net", ["raises.py:3: raises.py cannot be imported: RuntimeError: broken on;", "--debug"]),
     ("bad_syntax.py:net", ["bad_syntax.py:3: bad_syntax.py cannot be imported: SyntaxError"]),
     ("no_model.py", ["defines no torch.nn.Module class or instance", "no_model.py:make"]),

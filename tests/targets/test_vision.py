@@ -6,8 +6,8 @@ import torch
 pytest.importorskip("torchvision")
 pytest.importorskip("timm")
 
-from skipway._errors import TargetError  # noqa: E402
-from skipway.targets import kinds, resolve  # noqa: E402
+from skipway._errors import TargetError
+from skipway.targets import kinds, resolve
 
 
 @pytest.mark.parametrize(("text", "cls", "shape"), [

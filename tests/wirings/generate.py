@@ -133,7 +133,7 @@ def stack_plan(choose: Chooser, memory: bool, common: SitePlan | None, style: st
     repeat = choose.one((1, 1, 1, 1, 2, 3)) if style != "post and pre" else 1
     # After a join without norm, a norm at the end would make it post-norm; after a post-norm it would be a norm on a norm.
     final = norm if last in ("pre", "sandwich") or (last == "output" and choose.rarely(2)) else None
-    return StackPlan(blocks, stem, stem_norm, final, repeat, checkpointed=choose.rarely(10))
+    return StackPlan(blocks, stem, stem_norm, final, repeat=repeat, checkpointed=choose.rarely(10))
 
 
 def token_plan(choose: Chooser, with_encoder: bool) -> TokenPlan:

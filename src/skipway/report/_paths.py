@@ -39,7 +39,7 @@ def fold(paths: Sequence[str]) -> list[list[int]]:
     groups: list[list[int]] = []
     for position, path in enumerate(paths):
         for group in groups:
-            if _one_index([paths[i] for i in group] + [path]) is not None:
+            if one_index([paths[i] for i in group] + [path]) is not None:
                 group.append(position)
                 break
         else:
@@ -49,7 +49,7 @@ def fold(paths: Sequence[str]) -> list[list[int]]:
 
 def pattern(paths: Sequence[str]) -> str:
     """One text for paths that differ in one index: `layers.{0-2,5}.mlp`. Paths that differ otherwise are listed."""
-    at = _one_index(paths)
+    at = one_index(paths)
     if at is None:
         return ", ".join(shown(p) for p in dict.fromkeys(paths))
     if at < 0:
@@ -59,7 +59,7 @@ def pattern(paths: Sequence[str]) -> str:
     return ".".join(parts)
 
 
-def _one_index(paths: Sequence[str]) -> int | None:
+def one_index(paths: Sequence[str]) -> int | None:
     """The position of the one part in which the paths differ and which is a number in all; -1 where they are equal, None where more differs."""
     split = [p.split(".") for p in paths]
     if len({len(s) for s in split}) > 1:

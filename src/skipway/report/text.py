@@ -4,7 +4,7 @@ import os
 import textwrap
 from typing import Any
 
-from skipway.report._paths import common, fold, natural, pattern, shown, skeleton
+from skipway.report._paths import common, fold, natural, one_index, pattern, shown, skeleton
 
 SEVERITIES = ("error", "warning", "note")
 COLORS = {"error": "31", "warning": "33", "note": "36", "bold": "1", "dim": "2"}
@@ -108,8 +108,27 @@ def blocks(sites: list[dict[str, Any]]) -> list[tuple[list[str], list[dict[str, 
     for number, layer in enumerate(layers):
         alike.setdefault(tuple(label(site) for site in layer), []).append(number)
     paths = [common(site["module"] for site in layer) for layer in layers]
-    out = [([numbers[i] for i in group]) for numbers in alike.values() for group in fold([paths[n] for n in numbers])]
-    return [([paths[n] for n in group], layers[group[0]]) for group in sorted(out)]
+    groups = sorted([numbers[i] for i in group] for numbers in alike.values() for group in fold([paths[n] for n in numbers]))
+    out: list[tuple[list[str], list[dict[str, Any]]]] = []
+    for group in groups:
+        here = [paths[n] for n in group]
+        outer = joined(out[-1][0], here) if out else None
+        if outer is not None:
+            out[-1] = (outer, out[-1][1] + layers[group[0]])
+        else:
+            out.append((here, layers[group[0]]))
+    return out
+
+
+def joined(first: list[str], second: list[str]) -> list[str] | None:
+    """The blocks that hold two parts each, such as block.0.layer.0 and block.0.layer.1; None where the parts belong to no common blocks."""
+    if len(first) < 2 or len(first) != len(second):
+        return None
+    outer = [common(pair) for pair in zip(first, second, strict=True)]
+    at = one_index(outer)
+    if at is None or at < 0 or len(set(outer)) < len(outer):
+        return None
+    return [".".join(path.split(".")[:at + 1]) for path in outer]
 
 
 def label(site: dict[str, Any]) -> str:
@@ -120,7 +139,7 @@ def label(site: dict[str, Any]) -> str:
     words.append("+".join(branch["kind"] for branch in site["branches"]) or "other")
     if site["parallel"] and len(site["branches"]) < 2:
         words.append("parallel")
-    if site["shortcut"] != "identity":
+    if site["shortcut"] != "identity" and (site["shortcut"], site["placement"]) != ("normed", "post"):    # post-norm means a normed shortcut
         words.append(f"shortcut={site['shortcut']}")
     if site["gain"] is None:
         words.append("gain=varies")

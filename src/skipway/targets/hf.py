@@ -75,7 +75,7 @@ def read_config(rest: str, name: str) -> Any:
     """The configuration of a model type with its default sizes, or that of a local config.json."""
     from transformers import CONFIG_MAPPING
     path = pathlib.Path(rest)
-    file = path / "config.json" if path.is_dir() and rest not in CONFIG_MAPPING else path
+    file = path / "config.json" if rest and path.is_dir() else path
     if rest in CONFIG_MAPPING:
         return _default(CONFIG_MAPPING[rest], name)
     if not (file.suffix == ".json" or "/" in rest):
@@ -149,6 +149,8 @@ def model_class(config: Any, name: str) -> Any:
         if isinstance(found := getattr(transformers, named, None), type):
             return found
     order = (*ENCODER_DECODER, *OTHERS) if getattr(config, "is_encoder_decoder", False) else OTHERS
+    if hasattr(config, "text_config") and hasattr(config, "vision_config"):     # an image classifier would drop the text side
+        order = tuple(task for task in order if task != "IMAGE_CLASSIFICATION")
     for mapping in (*(getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING", {}) for task in order), modeling_auto.MODEL_MAPPING):
         if type(config) in mapping:
             found = mapping[type(config)]
@@ -161,4 +163,6 @@ def make(cls: Any, config: Any, device: str, name: str) -> tuple[nn.Module, tupl
     for part in (config, *(v for v in vars(config).values() if hasattr(v, "to_dict"))):
         if hasattr(part, "use_cache"):
             part.use_cache = False
+        if device == "meta" and hasattr(part, "_experts_implementation"):
+            part._experts_implementation = "batched_mm"     # the other ways to run experts look at which tokens chose them
     return build_on(device, lambda: cls(config), f"{cls.__name__} cannot be built from this configuration", name)

@@ -170,7 +170,9 @@ class Graph:
         if len({self.state[i] for i in signals}) == 1:
             self._carry(node, signals[0])
         else:
-            self._fresh(node, "stack", _oldest([s for i in signals if (s := self.state[i])]))
+            states = [s for i in signals if (s := self.state[i])]
+            lanes_end = next((s for s in states if s.root in self.mixed), None)
+            self._fresh(node, "stack", _oldest(states) or lanes_end)
         self.stacked[node.id] = tuple(node.ins)
         lanes.born_by_stack(self, node)
 
@@ -276,7 +278,7 @@ class Graph:
             return False
         base = found[0]
         raw = self.centred.get(state)
-        if base is not state and base is not raw and self.centred.get(base) is not state:
+        if self.centred.get(base, base) is not (raw or state):
             return False
         source = raw.node if raw is not None else value
         self._normed(node, value, "LayerNorm" if raw is not None else "RMSNorm")

@@ -45,10 +45,10 @@ class Joins:
                 return
         for shortcut, branch, factor in (first, second):
             base = g.linear[shortcut]
-            if base is None or g.linear[branch] is not None or not self._projects(shortcut, branch, base):
+            if base is None or g.linear[branch] is base or not self._projects(shortcut, base):
                 continue
-            region = self.reach(branch, base)
-            if region is not None and region.learned:
+            region, own = self.reach(branch, base), self.reach(shortcut, base)
+            if region is not None and region.learned and own is not None and not self._shared(region, own):
                 self._join(node, shortcut, branch, factor, region, base, "projection")
                 return
         self._sum(node, a, b)
@@ -165,11 +165,18 @@ class Joins:
             g.linear[node.id] = g.linear[a]
         g.gate[node.id] = g.gate[a] & g.gate[b]
 
-    def _projects(self, shortcut: int, branch: int, base: State) -> bool:
-        """A linear shortcut counts where it changes the shape, or is a convolution beside a branch that is not linear."""
+    def _projects(self, shortcut: int, base: State) -> bool:
+        """Whether a linear shortcut is a projection of the stream: a convolution, or a matrix that changes the width."""
         g = self.graph
         new, old = g.nodes[shortcut].shape, g.nodes[base.node].shape
-        return sorted(new) != sorted(old) or len(new) == 4
+        if len(new) != len(old) or len(new) < 2 or new[0] != old[0]:
+            return False
+        return len(new) >= 4 or (new != old and new[:-1] == old[:-1])
+
+    def _shared(self, region: Region, own: Region) -> bool:
+        """Whether the branch runs through the projection itself, as an activation of it does."""
+        both = set(region.nodes).intersection(own.nodes)
+        return any(self.graph.learned[n] for n in both)
 
     # reachability
 

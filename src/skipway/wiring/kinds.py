@@ -35,9 +35,8 @@ def kind_of(g: "Graph", region: Region) -> str:
         return "ffn" if dense and len(weights) > 2 else "conv"
     if products:
         return "other"
-    if len(weights) >= 2:
-        return "ffn"
-    return "other"
+    bent = any(s.via in ("act", "product") for n in region.nodes if (s := g.state[n]) is not None and s.node == n)
+    return "ffn" if len(weights) >= 2 and bent else "other"
 
 
 def _kernel(g: "Graph", n: int) -> int:

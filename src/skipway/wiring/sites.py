@@ -72,6 +72,8 @@ def _place(g: "Graph", join: Join, terms: list[Term], raw: set[State], normed: d
         placement, norms = "pre", entry
     elif out:
         placement, norms = "output", out
+    elif inner and any(t.kind == "conv" for t in terms):
+        placement, norms = "inner", inner
     elif join.after not in raw and join.after in normed:
         placement, norms = "post", [normed[join.after]]
     elif inner:
@@ -92,6 +94,10 @@ def _terms(g: "Graph", join: Join) -> list[Term]:
         region = g.joins.reach(end, join.before) if several else join.region
         if region is not None and region.learned:
             found.append(_term(g, join, end, region, marks, gain, norm))
+    if len(found) > 1 and any(t.kind == "moe" for t in found):         # a shared expert belongs to its routed ones
+        kept = [t for t in found if t.kind not in ("ffn", "other")]
+        kept[0].modules += tuple(m for t in found if t not in kept for m in t.modules)
+        found = kept
     if not found:
         found.append(_term(g, join, join.branch, join.region, g.marks[join.branch], g.gain[join.branch], None))
     return found

@@ -23,23 +23,25 @@ class Flow:
 
 def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
     """Flows in order of use, main ones first."""
-    flows: dict[State, Flow] = {}
+    inner = _inner(places)
+    flows: dict[tuple[int, State], Flow] = {}
     for place in places:
-        root = place.join.before.root
-        flows.setdefault(root, Flow(root, [])).places.append(place)
+        outer = inner.get(place.join.node, -1)
+        root = place.join.before.root if outer < 0 else _start(place.join.before)
+        flows.setdefault((outer, root), Flow(root, [])).places.append(place)
     live = ancestors(g, g.record.outputs)
     principal = ancestors(g, g.record.outputs[:1])
-    inner = _inner(g, places)
-    for flow in flows.values():
-        flow.main = any(p.join.node in live for p in flow.places) and not all(p.join.node in inner for p in flow.places)
+    for (outer, _), flow in flows.items():
+        flow.main = outer < 0 and any(p.join.node in live for p in flow.places)
         if flow.main and not any(p.join.node in principal for p in flow.places):
             flow.main = len(flow.places) > 1
-        if flow.main and _head(g, flow, flows):
+        if flow.main and _head(g, flow, list(flows.values())):
             flow.main = False
     ordered = sorted(flows.values(), key=lambda f: (not f.main, f.places[0].join.node))
     taken: dict[str, int] = {}
+    stems = _stems(g, ordered)
     for flow in ordered:
-        flow.stream = _stream(g, flow, taken)
+        flow.stream = _stream(g, flow, taken, stems)
     return ordered
 
 
@@ -55,29 +57,45 @@ def ancestors(g: "Graph", nodes: tuple[int, ...]) -> set[int]:
     return seen
 
 
-def _inner(g: "Graph", places: list[Place]) -> set[int]:
-    """Joins that lie inside the branch of a join of another stream."""
-    joined = {p.join.node: p.join.before.root for p in places}
-    found: set[int] = set()
+def _inner(places: list[Place]) -> dict[int, int]:
+    """Joins that lie inside the branch of another join, with that join: all but those that continue its very shortcut."""
+    joined = {p.join.node: p.join for p in places}
+    found: dict[int, int] = {}
     for place in places:
-        root = place.join.before.root
-        for n in place.join.region.nodes:
-            if n in joined and joined[n] is not root:
-                found.add(n)
+        join = place.join
+        for n in join.region.nodes:
+            other = joined.get(n)
+            if other is not None and other is not join and not _continues(other.before, join.before):
+                found.setdefault(n, join.node)
     return found
 
 
-def _head(g: "Graph", flow: Flow, flows: dict[State, Flow]) -> bool:
+def _continues(state: State, first: State) -> bool:
+    """Whether `state` is `first` or comes after it on the stream itself, through joins and activations alone."""
+    while state is not first:
+        if state.prev is None or state.via not in ("join", "act", "self_add"):
+            return False
+        state = state.prev
+    return True
+
+
+def _start(state: State) -> State:
+    while state.prev is not None and state.via in ("join", "act"):
+        state = state.prev
+    return state
+
+
+def _head(g: "Graph", flow: Flow, flows: list[Flow]) -> bool:
     """A single join on a value that is smaller than the stream it was read from: a pooling head."""
     if len(flow.places) > 1:
         return False
     join = flow.places[0].join
     size = _numel(g.nodes[join.node].shape)
-    earlier = [f for f in flows.values() if f.places[-1].join.node < flow.root.node and len(f.places) > 1]
+    earlier = [f for f in flows if f.places[-1].join.node < flow.root.node and len(f.places) > 1]
     return any(size < _numel(g.nodes[f.places[-1].join.node].shape) for f in earlier)
 
 
-def _stream(g: "Graph", flow: Flow, taken: dict[str, int]) -> Stream:
+def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: set[State]) -> Stream:
     calls = g.record.calls
     blocks: dict[tuple[str, int], int] = {}
     sites = []
@@ -89,7 +107,7 @@ def _stream(g: "Graph", flow: Flow, taken: dict[str, int]) -> Stream:
     taken[base] = taken.get(base, 0) + 1
     name = base if taken[base] == 1 else f"{base} {taken[base]}"
     stem = calls[g.nodes[flow.root.node].call].path if g.nodes[flow.root.node].op != "input" else g.nodes[flow.root.node].name
-    return Stream(name, flow.main, lanes, stem, final_norm(g, flow), tuple(sites))
+    return Stream(name, flow.main, lanes, stem, final_norm(g, flow, stems), tuple(sites))
 
 
 def _site(g: "Graph", place: Place, index: int, layer: int) -> Site:
@@ -126,28 +144,37 @@ def block_of(g: "Graph", place: Place) -> tuple[str, int]:
     return chosen.path, chosen.number
 
 
-def final_norm(g: "Graph", flow: Flow) -> str | None:
-    """Path of the module that norms the last state as a whole, or None."""
+def final_norm(g: "Graph", flow: Flow, stems: set[State]) -> str | None:
+    """Path of the module that norms the last state as a whole, or None. A norm before the stem of a next stream is not one."""
     last = flow.places[-1]
     if last.placement == "post":
         return None
     after = last.join.after
     regions = {n for p in flow.places for n in p.join.region.nodes}
+    lanes = max(g.mixed.get(flow.root, 1), 1)
     size = _numel(g.nodes[after.node].shape)
+    through = ("norm", "centred", "stack", "pool") if lanes > 1 else ("norm", "centred")
     for node in g.nodes[after.node + 1:]:
         state = g.state[node.id]
-        if state is None or state.norm is None or state.node != node.id or node.id in regions or not state.has(after):
+        if state is None or state.norm is None or state.node != node.id or node.id in regions or state in stems or not state.has(after):
             continue
-        if g.marks[state.norm.source] & PART or _numel(node.shape) * max(g.mixed.get(flow.root, 1), 1) < size:
-            continue
-        if _only_norms(state, after):
+        if not g.marks[state.norm.source] & PART and _numel(node.shape) * lanes >= size and _passes(state, after, through):
             return g.record.calls[state.norm.call].path or type(g.record.model).__name__
     return None
 
 
-def _only_norms(state: State, after: State) -> bool:
+def _stems(g: "Graph", flows: list[Flow]) -> set[State]:
+    """States from which one learned operation makes the first state of a main stream."""
+    found: set[State] = set()
+    for flow in flows:
+        if flow.main and g.learned[flow.root.node]:
+            found.update(s for i in g.nodes[flow.root.node].ins if (s := g.state[i]) is not None)
+    return found
+
+
+def _passes(state: State, after: State, through: tuple[str, ...]) -> bool:
     while state is not after:
-        if state.prev is None or state.via not in ("norm", "centred"):
+        if state.prev is None or state.via not in through:
             return False
         state = state.prev
     return True

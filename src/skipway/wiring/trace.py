@@ -12,7 +12,7 @@ from skipway.wiring.streams import Flow, assemble
 from skipway.wiring.structure import Wiring
 
 
-class Facts:
+class Recovery:
     """The recorded graph behind a `Wiring`, for rules, probes and surgery."""
 
     def __init__(self, graph: Graph) -> None:
@@ -50,7 +50,7 @@ def trace_method(model: nn.Module, method: str | None, args: tuple[Any, ...], kw
     collecting = gc.isenabled()
     gc.disable()                                    # many small objects, all of them alive: collecting would only cost time
     try:
-        facts = Facts(Graph(record(model, args, kwargs, method)))
+        facts = Recovery(Graph(record(model, args, kwargs, method)))
     finally:
         if collecting:
             gc.enable()
