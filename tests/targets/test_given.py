@@ -34,7 +34,8 @@ def test_integers_stay_below_their_limit() -> None:
 
 @pytest.mark.parametrize(("text", "part"), [
     ("x", "not understood"), ("x=float32", "not understood"), ("x=float32[2,a]", "not understood"), ("=float32[2]", "not understood"),
-    ("x=float33[2]", "got dtype 'float33', want one of float64"), ("ids=int64[1,16]", "write ids=int64[1,16]<1000"), ("ids=int64[2]<0", "integers need"),
+    ("x=float33[2]", "got dtype 'float33', want one of float64"), ("ids=int64[1,16]", "write ids=int64[1,16]<1000"),
+    ("ids=int64[2]<0", "integers need"),
     ("x=float32[2]<5", "a limit (<5) is for integers"),
 ])
 def test_what_is_not_understood(text: str, part: str) -> None:

@@ -49,9 +49,11 @@ def test_a_small_real_copy_runs(text: str) -> None:
 
 
 def test_config_values_take_the_type_of_the_field() -> None:
-    config = resolve("hf:llama", config=["num_hidden_layers=3", "hidden_act=gelu", "rms_norm_eps=1", "tie_word_embeddings=true", "pad_token_id=5"]).model.config
-    assert (config.num_hidden_layers, config.hidden_act, config.rms_norm_eps, config.tie_word_embeddings, config.pad_token_id) == (3, "gelu", 1.0, True, 5)
-    assert type(config.rms_norm_eps) is float  # type: ignore[union-attr]
+    config = resolve("hf:llama", config=["num_hidden_layers=3", "hidden_act=gelu", "rms_norm_eps=1", "tie_word_embeddings=true", "pad_token_id=5"])
+    fields = vars(config.model.config)
+    wanted = {"num_hidden_layers": 3, "hidden_act": "gelu", "rms_norm_eps": 1.0, "tie_word_embeddings": True, "pad_token_id": 5}
+    assert {name: fields[name] for name in wanted} == wanted
+    assert type(fields["rms_norm_eps"]) is float
 
 
 def test_config_inside_a_config() -> None:
@@ -112,3 +114,8 @@ def test_unknown_names(text: str, part: str) -> None:
 def test_given_inputs_are_used() -> None:
     target = resolve("hf:llama", inputs=["input_ids=int64[1,4]<10"], config=["num_hidden_layers=1"])
     assert list(target.kwargs) == ["input_ids"] and target.kwargs["input_ids"].shape == (1, 4)
+
+
+def test_inputs_that_cannot_be_guessed_are_named() -> None:
+    with pytest.raises(TargetError, match=r"its forward also needs .*grid_thw.*, which cannot be guessed; give all: --input"):
+        resolve("hf:glm4v_vision")

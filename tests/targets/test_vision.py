@@ -37,7 +37,8 @@ def test_a_real_copy() -> None:
 
 
 @pytest.mark.parametrize(("text", "part"), [
-    ("timm:resnt50", "near it: resnet50"), ("torchvision:resnet51", "near it: resnet5"), ("torchvision:", "near it: resnet50"), ("timm:", "near it: "),
+    ("timm:resnt50", "near it: resnet50"), ("torchvision:resnet51", "near it: resnet5"), ("torchvision:", "near it: resnet50"),
+    ("timm:", "near it: "),
 ])
 def test_unknown_names(text: str, part: str) -> None:
     with pytest.raises(TargetError, match=part):

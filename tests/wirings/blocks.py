@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 from .faults import FaultyParts
 from .norms import token_norm
 from .sites import SiteParts, SitePlan
+from .sublayers import Side
 from .truth import SiteTruth
 
 
@@ -46,8 +47,8 @@ class Container(nn.Module):
         super().__init__()
         self.fn = fn
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        out: Tensor = self.fn(x, memory)
+    def forward(self, x: Tensor, side: Side | None = None) -> Tensor:
+        out: Tensor = self.fn(x, side)
         return out
 
 
@@ -58,8 +59,8 @@ class Residual(nn.Module):
         super().__init__()
         self.site = site
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        return self.site.run(x, memory)
+    def forward(self, x: Tensor, side: Side | None = None) -> Tensor:
+        return self.site.run(x, side)
 
 
 class Block(nn.Module):
@@ -74,17 +75,17 @@ class Block(nn.Module):
             parts = FaultyParts(site, dim, plan.fault) if broken and plan.fault else SiteParts(site, dim, shared)
             self.sub.append(wrap(parts, site.wrapper))
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, side: Side | None = None) -> Tensor:
         entered, state = x, x
         for i, sub in enumerate(self.sub):
             if not isinstance(sub, SiteParts):
-                state = sub(state, memory)
+                state = sub(state, side)
             elif self.plan.chain:
-                state = sub.run(state, memory, read=entered)
+                state = sub.run(state, side, read=entered)
             elif self.plan.stale and i == 1:
-                state = sub.run(entered, memory, read=state)
+                state = sub.run(entered, side, read=state)
             else:
-                state = sub.run(state, memory)
+                state = sub.run(state, side)
         return state
 
     @property
@@ -135,14 +136,18 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList([contain(Block(b, dim), b.container) for b in plan.blocks])
         self.final_norm = token_norm(plan.final_norm, dim) if plan.final_norm else None
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
+        return self.states(x, None)
+
+    def states(self, x: Tensor, side: Side | None) -> Tensor:
+        """The last state."""
         x = x if self.stem is None else self.stem(x)
         if self.positions is not None:
             x = x + self.positions[: x.shape[1]]
         x = x if self.stem_norm is None else self.stem_norm(x)
         for block in self.blocks:
             for _ in range(self.plan.repeat):
-                x = checkpoint(block, x, memory, use_reentrant=False) if self.plan.checkpointed else block(x, memory)
+                x = checkpoint(block, x, side, use_reentrant=False) if self.plan.checkpointed else block(x, side)
         return x if self.final_norm is None or self.plan.final_unused else self.final_norm(x)
 
 
@@ -154,16 +159,20 @@ def contain(block: nn.Module, depth: int) -> nn.Module:
 
 
 class Model(Stack):
-    """A stack and a head: "none", "linear", "tied", "biased" (a bias on the logits) or "pooled" (mean, then linear)."""
+    """A stack and a head: "none", "linear", "tied", "biased" (a bias on the logits) or "pooled" (mean, then linear).
 
-    def __init__(self, plan: StackPlan, dim: int, tokens: int, head: str) -> None:
+    `reads` names what forward takes besides the first input: "memory", "mask".
+    """
+
+    def __init__(self, plan: StackPlan, dim: int, tokens: int, head: str, reads: tuple[str, ...] = ()) -> None:
         super().__init__(plan, dim, tokens)
-        self.kind = head
+        self.kind, self.reads = head, reads
         self.head = nn.Linear(dim, 20, bias=False) if head in ("linear", "biased", "pooled") else None
         self.logit_bias = nn.Parameter(torch.zeros(20)) if head == "biased" else None
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        x = super().forward(x, memory)
+    def forward(self, x: Tensor, *more: Tensor) -> Tensor:
+        given = dict(zip(self.reads, more, strict=True))
+        x = self.states(x, Side(given.get("memory"), given.get("mask")))
         if self.kind == "tied":
             assert isinstance(self.stem, nn.Embedding)
             return x @ self.stem.weight.t()
@@ -178,7 +187,7 @@ class EncoderDecoder(nn.Module):
 
     def __init__(self, encoder: StackPlan, decoder: StackPlan, dim: int, tokens: int, head: str) -> None:
         super().__init__()
-        self.encoder, self.decoder = Stack(encoder, dim, tokens), Model(decoder, dim, tokens, head)
+        self.encoder, self.decoder = Stack(encoder, dim, tokens), Model(decoder, dim, tokens, head, ("memory",))
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         out: Tensor = self.decoder(target, self.encoder(source))

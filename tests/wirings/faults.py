@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .sites import SiteParts, SitePlan
 from .spellings import PLAIN
+from .sublayers import Side
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,13 @@ class FaultyParts(SiteParts):
         super().__init__(plan, dim)
         self.fault, self.fn = fault, None       # no wrapper around norm and branch: the faults need the normed value
 
-    def run(self, x: Tensor, memory: Tensor | None, read: Tensor | None = None) -> Tensor:
+    def run(self, x: Tensor, side: Side | None, read: Tensor | None = None) -> Tensor:
         if self.fault == "mutated_shortcut":
-            return PLAIN[self.plan.spelling](x, self.branch(F.relu_(x), memory))
-        n, y = self.compute(x, memory)
-        return self.after(self.wrong(x, y, n, memory))
+            return PLAIN[self.plan.spelling](x, self.branch(F.relu_(x), side))
+        n, y = self.compute(x, side)
+        return self.after(self.wrong(x, y, n, side))
 
-    def wrong(self, x: Tensor, y: Tensor, n: Tensor, memory: Tensor | None) -> Tensor:
+    def wrong(self, x: Tensor, y: Tensor, n: Tensor, side: Side | None) -> Tensor:
         """What stands in the place of x + y."""
         add, fault = PLAIN[self.plan.spelling], self.fault
         if fault == "missing_skip":
@@ -67,8 +68,8 @@ class FaultyParts(SiteParts):
         if fault == "normed_shortcut":
             return add(n, y)
         if fault == "memory_shortcut":
-            assert memory is not None
-            return add(memory, y)
+            assert side is not None and side.memory is not None
+            return add(side.memory, y)
         if fault.startswith("broadcast"):
             return add(x, self.misshapen(y))
         if fault == "discarded_sum":

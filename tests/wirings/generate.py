@@ -31,6 +31,7 @@ class TokenPlan:
     tokens: int = 5
     dim: int = 8
     bfloat16: bool = False
+    mask: bool = False                  # an additive mask is an input of its own
     fault: str | None = None
     fault_blocks: tuple[int, ...] = ()
 
@@ -66,7 +67,8 @@ def placement_of(choose: Chooser, style: str) -> str:
 
 def site_plan(choose: Chooser, kind: str, placement: str, norm: str, common: SitePlan | None) -> SitePlan:
     """One sublayer; `common` fixes what a declared skip scale makes equal in the whole model."""
-    plan = SitePlan((branch_of(choose, kind),), placement, norm, dropout=choose.rarely(3), wrapper=choose.one(("block", "residual", "nested")))
+    plan = SitePlan((branch_of(choose, kind, placement),), placement, norm, dropout=choose.rarely(3))
+    plan = replace(plan, wrapper=choose.one(("block", "residual", "nested")))
     if common is not None and common.scale == "deepnorm":
         return replace(plan, scale="deepnorm", spelling=choose.one(tuple(PLAIN)))
     if common is not None:
@@ -85,9 +87,11 @@ def site_plan(choose: Chooser, kind: str, placement: str, norm: str, common: Sit
     return replace(plan, spelling=spelling)
 
 
-def branch_of(choose: Chooser, kind: str, plain: bool = False) -> tuple[str, str]:
+def branch_of(choose: Chooser, kind: str, place: str = "pre", plain: bool = False) -> tuple[str, str]:
     """A branch of this kind; `plain` leaves out those that hold a stream of their own."""
-    return kind, choose.one([v for v in VARIANTS[kind] if not (plain and v == "inner")])
+    # A norm in the middle of a branch is a placement of its own where the branch has no other norm.
+    left_out = ("inner", "inner_normed") if plain else () if place in ("pre", "sandwich", "output") else ("inner_normed",)
+    return kind, choose.one([v for v in VARIANTS[kind] if v not in left_out])
 
 
 def block_plan(choose: Chooser, style: str, norm: str, common: SitePlan | None, memory: bool) -> BlockPlan:
@@ -99,7 +103,7 @@ def block_plan(choose: Chooser, style: str, norm: str, common: SitePlan | None, 
     container = choose.one((0, 0, 0, 1, 2))
     if form == "one add":
         kinds = ("self_attention", choose.one(("ffn", "moe", *(("cross_attention",) if memory else ()))))
-        one = replace(site_plan(choose, "ffn", place, norm, common), branches=tuple(branch_of(choose, k) for k in kinds))
+        one = replace(site_plan(choose, "ffn", place, norm, common), branches=tuple(branch_of(choose, k, place) for k in kinds))
         one = one if one.spelling not in FUSED else replace(one, spelling="x + y")
         return BlockPlan((replace(one, two_norms=place == "pre" and choose.rarely(2)),), container=container)
     if form == "two adds":
@@ -150,11 +154,20 @@ def token_plan(choose: Chooser, with_encoder: bool) -> TokenPlan:
     stem = choose.one(("embedding", "positions", "linear", "none"))
     stack = stack_plan(choose, memory, common, style, stem)
     encoder = stack_plan(choose, False, common, style, choose.one(("embedding", "linear"))) if with_encoder else None
+    if with_encoder and not reads_memory(stack):        # or the encoder would run for nothing
+        first = stack.blocks[0].sites[0]
+        stack = replace(stack, blocks=(BlockPlan((site_plan(choose, "cross_attention", first.placement, first.norm, common),)), *stack.blocks))
     heads = ("none", "linear", "pooled", "biased", *(("tied",) if stem in ("embedding", "positions") else ()))
     reads = {s.placement for b in stack.blocks for s in b.sites} & {"pre", "sandwich"}
     ends_normed = stack.final_norm is not None or stack.blocks[-1].sites[-1].placement == "post"
     head = choose.one(heads) if ends_normed or not reads else "none"
-    return TokenPlan(stack, encoder, head, tokens=choose.number(4, 6), dim=choose.one((8, 12)), bfloat16=choose.rarely(8))
+    mask = choose.rarely(6) and not with_encoder
+    return TokenPlan(stack, encoder, head, tokens=choose.number(4, 6), dim=choose.one((8, 12)), bfloat16=choose.rarely(8), mask=mask)
+
+
+def reads_memory(stack: StackPlan) -> bool:
+    """Whether a branch of the stack is a cross-attention."""
+    return any(k == "cross_attention" for b in stack.blocks for s in b.sites for k, _ in s.branches)
 
 
 def lane_plan(choose: Chooser) -> lanes.LanePlan:
@@ -226,7 +239,7 @@ def faulty_tokens(choose: Chooser, fault: str) -> TokenPlan:
     stack = StackPlan(blocks, choose.one(("embedding", "positions")), None, ends, final_unused=fault == "missing_final_norm")
     head = choose.one(("linear", "tied", "biased") if fault == "missing_final_norm" else ("none", "linear", "pooled"))
     batch, tokens = {"broadcast_rows": (4, 4), "broadcast_growing": (3, 1)}.get(fault, (2, 5))
-    return TokenPlan(stack, None, head, batch, tokens, 8, False, fault, broken)
+    return TokenPlan(stack, None, head, batch, tokens, 8, fault=fault, fault_blocks=broken)
 
 
 def fault_truth(plan: TokenPlan) -> Fault | None:
@@ -252,18 +265,21 @@ def shown(plan: object) -> str:
 def build_tokens(plan: TokenPlan, choose: Chooser) -> RandomWiring:
     """Model, inputs and truth of a token plan."""
     stacks = [plan.stack] if plan.encoder is None else [plan.encoder, plan.stack]
+    takes_memory = reads_memory(plan.stack)
     model: nn.Module
     if plan.encoder is None:
-        model = Model(plan.stack, plan.dim, plan.tokens, plan.head)
+        reads = (("memory",) if takes_memory else ()) + (("mask",) if plan.mask else ())
+        model = Model(plan.stack, plan.dim, plan.tokens, plan.head, reads)
         prefixes = [""]
         times: list[tuple[nn.Module, int]] = [(model, plan.stack.repeat)]
     else:
         model = EncoderDecoder(plan.encoder, plan.stack, plan.dim, plan.tokens, plan.head)
         times, prefixes = [(model.encoder, plan.encoder.repeat), (model.decoder, plan.stack.repeat)], ["encoder.", "decoder."]
     inputs = [stem_input(s.stem, plan) for s in stacks]
-    reads_memory = any(k == "cross_attention" for b in plan.stack.blocks for s in b.sites for k, _ in s.branches)
-    if plan.encoder is None and reads_memory:
+    if plan.encoder is None and takes_memory:
         inputs.append(torch.randn(plan.batch, plan.tokens if plan.fault else 7, plan.dim))
+    if plan.mask:
+        inputs.append(torch.full((plan.tokens, plan.tokens), -1e4).triu(1))
     if plan.bfloat16:
         model, inputs = model.to(torch.bfloat16), [x.to(torch.bfloat16) if x.is_floating_point() else x for x in inputs]
     gains = {s.gain() for stack in stacks for b in stack.blocks for s in b.sites}
@@ -280,7 +296,7 @@ def token_features(plan: TokenPlan, stacks: list[StackPlan]) -> tuple[str, ...]:
     if plan.fault:
         return (f"fault {plan.fault}", f"fault {plan.fault} in {plan.stack.blocks[0].sites[0].placement}")
     own = ["family tokens" if plan.encoder is None else "family encoder and decoder", f"head {plan.head}"]
-    own += ["bfloat16"] if plan.bfloat16 else []
+    own += (["bfloat16"] if plan.bfloat16 else []) + (["mask given"] if plan.mask else [])
     for stack in stacks:
         own += [f"stem {stack.stem}"] + (["stem norm"] if stack.stem_norm else []) + (["checkpointed"] if stack.checkpointed else [])
         own += ["block shared"] if stack.repeat > 1 else []

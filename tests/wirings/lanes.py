@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .norms import token_norm, token_norm_class
 from .spellings import PLAIN
-from .sublayers import make_branch
+from .sublayers import Side, make_branch
 from .truth import SiteTruth
 
 SPELLINGS = ("einsum", "matmul", "broadcast sum")
@@ -69,8 +69,8 @@ class LaneSite(nn.Module):
         self.mix_weight = nn.Parameter(torch.eye(n) + 0.1 * torch.randn(n, n)) if plan.mixer != "identity" or plan.unmixed else None
         self.to_mix = nn.Linear(dim, n * n) if plan.mixer == "dynamic" else None
 
-    def forward(self, stream: Tensor, memory: Tensor | None = None) -> Tensor:
-        y = self.branch(self.norm(self.read(stream)), memory)
+    def forward(self, stream: Tensor, side: Side | None = None) -> Tensor:
+        y = self.branch(self.norm(self.read(stream)), side)
         kept = self.mixed(stream)
         kept = stream if self.plan.unmixed else kept
         return PLAIN[self.plan.add](kept, self.spread(y))
@@ -129,12 +129,12 @@ class LaneModel(nn.Module):
         self.final_norm = token_norm(plan.norm, dim) if plan.final_norm else None
         self.head = nn.Linear(dim, 20) if plan.head else None
 
-    def forward(self, ids: Tensor, memory: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, side: Side | None = None) -> Tensor:
         stream = self.born(self.stem(ids))
         for block in self.blocks:
             assert isinstance(block, nn.ModuleList)
             for site in block:
-                stream = site(stream, memory)
+                stream = site(stream, side)
         x = stream.sum(self.plan.axis) if self.plan.leave == "sum" else stream.mean(self.plan.axis)
         x = x if self.final_norm is None else self.final_norm(x)
         return x if self.head is None else self.head(x)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from .norms import token_norm, token_norm_class
 from .spellings import PLAIN
-from .sublayers import make_branch
+from .sublayers import Side, make_branch
 from .truth import SiteTruth
 
 
@@ -52,10 +52,10 @@ class PairBlock(nn.Module):
         self.norms = nn.ModuleList([AddNorm(plan, dim) for _ in block])
         self.branches = nn.ModuleList([make_branch(kind, variant, dim) for kind, variant in block])
 
-    def forward(self, hidden: Tensor, residual: Tensor | None, memory: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def forward(self, hidden: Tensor, residual: Tensor | None, side: Side | None) -> tuple[Tensor, Tensor | None]:
         for norm, branch in zip(self.norms, self.branches, strict=True):
             hidden, residual = norm(hidden, residual)
-            hidden = branch(hidden, memory)
+            hidden = branch(hidden, side)
         return hidden, residual
 
 
@@ -68,9 +68,9 @@ class PairModel(nn.Module):
         self.blocks = nn.ModuleList([PairBlock(plan, block, dim) for block in plan.blocks])
         self.final_norm, self.head = AddNorm(plan, dim), nn.Linear(dim, 20) if plan.head else None
 
-    def forward(self, ids: Tensor, memory: Tensor | None = None) -> Tensor:
+    def forward(self, ids: Tensor, side: Side | None = None) -> Tensor:
         hidden, residual = self.stem(ids), None
         for block in self.blocks:
-            hidden, residual = block(hidden, residual, memory)
+            hidden, residual = block(hidden, residual, side)
         out: Tensor = self.final_norm(hidden, residual)[0]
         return out if self.head is None else self.head(out)

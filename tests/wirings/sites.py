@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from .norms import token_norm, token_norm_class
 from .spellings import MORE, PLAIN, join_fused, join_scaled
-from .sublayers import Branch, make_branch
+from .sublayers import Branch, Side, make_branch
 from .truth import Gain, SiteTruth
 
 ALPHA = 1.75                            # DeepNorm's constant on the shortcut
@@ -62,8 +62,8 @@ class PreNorm(nn.Module):
         super().__init__()
         self.norm, self.fn = norm, fn
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        y: Tensor = self.fn(self.norm(x), memory)
+    def forward(self, x: Tensor, side: Side | None = None) -> Tensor:
+        y: Tensor = self.fn(self.norm(x), side)
         return y
 
 
@@ -91,15 +91,15 @@ class SiteParts(nn.Module):
         wanted = self.plan.scale == "layer_scale" or self.plan.spelling == "torch.addcmul(x, gamma, y)"
         return nn.Parameter(torch.full((dim,), 0.1)) if wanted else None
 
-    def run(self, x: Tensor, memory: Tensor | None, read: Tensor | None = None) -> Tensor:
+    def run(self, x: Tensor, side: Side | None, read: Tensor | None = None) -> Tensor:
         """The new state of stream `x`; the branch reads `read` where that is another state."""
         plan = self.plan
         seen = x if read is None else read
         if plan.spelling in MORE and MORE[plan.spelling].fused:
             n = seen if self.norm is None else self.norm(seen)
             shortcut = ALPHA * x if plan.scale == "deepnorm" else x
-            return self.after(join_fused(plan.spelling, shortcut, self.branch.core(n, memory), self.branch.out))
-        n, y = self.compute(seen, memory)
+            return self.after(join_fused(plan.spelling, shortcut, self.branch.core(n, side), self.branch.out))
+        n, y = self.compute(seen, side)
         if plan.scale == "highway":
             return self.highway(x, y, n)
         y = self.scaled(y, n)
@@ -108,15 +108,15 @@ class SiteParts(nn.Module):
             return self.after(join_scaled(plan.spelling, shortcut, y, self.gamma))
         return self.after(PLAIN[plan.spelling](shortcut, y))
 
-    def compute(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, Tensor]:
+    def compute(self, x: Tensor, side: Side | None) -> tuple[Tensor, Tensor]:
         """What the branch reads, and its value before scales."""
         if self.fn is not None and self.gate is None:
-            n, y = x, self.fn(x, memory)
+            n, y = x, self.fn(x, side)
         else:
             n = x if self.norm is None else self.norm(x)
-            y = self.branch(n, memory)
+            y = self.branch(n, side)
         if self.second is not None:
-            y = y + self.second(n if self.second_norm is None else self.second_norm(x), memory)
+            y = y + self.second(n if self.second_norm is None else self.second_norm(x), side)
         if self.out_norm is not None:
             y = self.out_norm(y)
         return n, y if self.drop is None else self.drop(y)

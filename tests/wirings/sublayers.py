@@ -1,9 +1,10 @@
 """Branches over tokens. Each ends in a linear map `out`, so that a join may be fused into its matrix product.
 
-Legend: b batch, t token, d width, h heads. `forward(x, memory)` = out(core(x, memory)).
+Legend: b batch, t token, d width, h heads. `forward(x, side)` = out(core(x, side)).
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,13 @@ def rotate(x: Tensor) -> Tensor:
     cos, sin = torch.cat([angle.cos()] * 2, -1).to(x.dtype), torch.cat([angle.sin()] * 2, -1).to(x.dtype)
     left, right = x.chunk(2, -1)
     return x * cos + torch.cat([-right, left], -1) * sin
+
+
+class Side(NamedTuple):
+    """What a branch may read besides the stream."""
+
+    memory: Tensor | None               # another sequence, for cross-attention
+    mask: Tensor | None                 # added to the scores of self-attention, (t, t)
 
 
 class Lora(nn.Module):
@@ -43,11 +51,11 @@ class Branch(nn.Module):
     inner = 0                           # joins of a residual stream that lives inside
     out: nn.Module
 
-    def core(self, x: Tensor, memory: Tensor | None) -> Tensor:
+    def core(self, x: Tensor, side: Side | None) -> Tensor:
         raise NotImplementedError
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        result: Tensor = self.out(self.core(x, memory))
+    def forward(self, x: Tensor, side: Side | None = None) -> Tensor:
+        result: Tensor = self.out(self.core(x, side))
         return result
 
     def silence(self) -> None:
@@ -73,18 +81,19 @@ class Attention(Branch):
         b, t, d = x.shape
         return x.view(b, t, self.heads, d // self.heads).transpose(1, 2)
 
-    def core(self, x: Tensor, memory: Tensor | None) -> Tensor:
-        source = memory if self.kind == "cross_attention" and memory is not None else x
+    def core(self, x: Tensor, side: Side | None) -> Tensor:
+        source, mask = sources(self.kind, x, side)
         q, k, v = self.split(self.q(x)), self.split(self.k(source)), self.split(self.v(source))
         if self.variant == "rotary":
             q, k = rotate(q), rotate(k)
         if self.variant in ("softmax", "masked", "einsum"):
-            mixed = self.by_hand(q, k, v)
+            mixed = self.by_hand(q, k, v, mask)
         else:
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.variant == "causal" and source is x)
+            causal = self.variant == "causal" and source is x and mask is None
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
         return mixed.transpose(1, 2).reshape(x.shape)
 
-    def by_hand(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def by_hand(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         if self.variant == "einsum":
             weights = torch.einsum("bhid,bhjd->bhij", q, k).mul(q.shape[-1] ** -0.5).softmax(-1)
             return torch.einsum("bhij,bhjd->bhid", weights, v)
@@ -92,7 +101,16 @@ class Attention(Branch):
         if self.variant == "masked" and self.kind == "self_attention":
             t = scores.shape[-1]
             scores = scores + torch.full((t, t), -1e4, device=scores.device, dtype=scores.dtype).triu(1)
+        if mask is not None:
+            scores = scores + mask
         return F.softmax(scores, dim=-1) @ v
+
+
+def sources(kind: str, x: Tensor, side: Side | None) -> tuple[Tensor, Tensor | None]:
+    """Where keys and values come from, and the mask."""
+    if kind == "cross_attention" and side is not None and side.memory is not None:
+        return side.memory, None
+    return x, None if side is None or kind == "cross_attention" else side.mask
 
 
 class FusedQKV(Branch):
@@ -104,7 +122,7 @@ class FusedQKV(Branch):
         super().__init__()
         self.qkv, self.out, self.heads = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim), 2
 
-    def core(self, x: Tensor, memory: Tensor | None) -> Tensor:
+    def core(self, x: Tensor, side: Side | None) -> Tensor:
         b, t, d = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
         return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, d)
@@ -118,9 +136,9 @@ class TorchAttention(Branch):
         self.kind = kind
         self.out = nn.MultiheadAttention(dim, 2, batch_first=True)
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        source = memory if self.kind == "cross_attention" and memory is not None else x
-        result: Tensor = self.out(x, source, source, need_weights=False)[0]
+    def forward(self, x: Tensor, side: Side | None = None) -> Tensor:
+        source, mask = sources(self.kind, x, side)
+        result: Tensor = self.out(x, source, source, attn_mask=mask, need_weights=False)[0]
         return result
 
 
@@ -136,7 +154,7 @@ class FeedForward(Branch):
         self.gate = nn.Linear(dim, width) if variant == "gated" else None
         self.out = Lora(width, dim) if variant == "lora" else nn.Linear(width, dim, bias=variant != "no_bias")
 
-    def core(self, x: Tensor, memory: Tensor | None) -> Tensor:
+    def core(self, x: Tensor, side: Side | None) -> Tensor:
         if self.gate is not None:
             return F.silu(self.gate(x)) * self.up(x)
         hidden: Tensor = self.up(x)
@@ -157,7 +175,7 @@ class Experts(Branch):
         self.experts = nn.ModuleList([nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim)) for _ in range(count)])
         self.shared = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim)) if variant == "shared" else None
 
-    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, side: Side | None = None) -> Tensor:
         weights = self.router(x).softmax(-1)
         if self.variant == "top2":
             kept, at = weights.topk(2, dim=-1)
@@ -176,25 +194,25 @@ class Experts(Branch):
 
 
 class Inner(Branch):
-    """down(z + g(norm(z))) with z = up(x): a small residual stream of another width inside the branch."""
+    """down(z + g(z)) or down(z + g(norm(z))) with z = up(x): a small residual stream of another width inside the branch."""
 
     inner = 1
 
-    def __init__(self, dim: int, kind: str) -> None:
+    def __init__(self, dim: int, kind: str, normed: bool) -> None:
         super().__init__()
         self.kind, width = kind, dim + 4
-        self.up, self.norm = nn.Linear(dim, width), nn.LayerNorm(width)
+        self.up, self.norm = nn.Linear(dim, width), nn.LayerNorm(width) if normed else nn.Identity()
         self.body: Branch = Attention(width, kind, "plain") if kind == "self_attention" else FeedForward(width, "plain")
         self.out = nn.Linear(width, dim)
 
-    def core(self, x: Tensor, memory: Tensor | None) -> Tensor:
+    def core(self, x: Tensor, side: Side | None) -> Tensor:
         z: Tensor = self.up(x)
         return z + self.body(self.norm(z))
 
 
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "ffn": ("plain", "gelu_by_hand", "gated", "no_bias", "lora", "inner"),
-    "self_attention": ("plain", "softmax", "masked", "einsum", "causal", "rotary", "no_bias", "lora", "fused_qkv", "torch", "inner"),
+    "ffn": ("plain", "gelu_by_hand", "gated", "no_bias", "lora", "inner", "inner_normed"),
+    "self_attention": ("plain", "softmax", "masked", "einsum", "causal", "rotary", "no_bias", "lora", "fused_qkv", "torch", "inner", "inner_normed"),
     "cross_attention": ("plain", "softmax", "einsum", "lora", "torch"),
     "moe": ("dense", "top2", "shared"),
 }
@@ -203,8 +221,8 @@ FUSABLE = {("ffn", "no_bias"), ("self_attention", "softmax"), ("self_attention",
 
 def make_branch(kind: str, variant: str, dim: int) -> Branch:
     """The branch of this kind in this variant (see VARIANTS)."""
-    if variant == "inner":
-        return Inner(dim, kind)
+    if variant.startswith("inner"):
+        return Inner(dim, kind, variant == "inner_normed")
     if variant == "torch":
         return TorchAttention(dim, kind)
     if variant == "fused_qkv":

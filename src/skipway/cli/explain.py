@@ -15,7 +15,7 @@ def command(
     rule: Annotated[str, typer.Argument(help="A rule's code or name: SKW201 or normed-skip.")],
     debug: Annotated[bool, typer.Option(help="Print tracebacks.")] = False,
 ) -> None:
-    """Print a rule: what it does, why it matters, and its bad and good example."""
+    """Print one rule with its bad and good example."""
     with one_line(debug):
         from skipway.cli._pages import find
         typer.echo(text(find(rule)))

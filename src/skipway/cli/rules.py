@@ -11,7 +11,7 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
     debug: Annotated[bool, typer.Option(help="Print tracebacks.")] = False,
 ) -> None:
-    """List all rules: code, severity, stage, name and what each reports."""
+    """List all rules, one a line."""
     with one_line(debug):
         from skipway.cli._pages import pages
         found = pages()

@@ -31,7 +31,61 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    yield from _older_state(facts)
+    yield from _other_query(facts)
+
+
+def _older_state(facts: Facts) -> Iterator[Hit]:
+    """The branch reads a state from before the block that it writes in, and nothing newer."""
+    blocks = {s.place.join.after: facts.block(s.place) for s in facts.spots}
+    for spot in facts.spots:
+        place = spot.place
+        before, home = place.join.before, facts.block(place)
+        reads = {s for t in place.terms for s in t.reads}
+        if not reads or any(s.depth >= before.depth for s in reads):
+            continue
+        state, foreign = before, 0
+        newest = max(reads, key=lambda s: s.depth)
+        while state is not None and state is not newest:
+            foreign += state.via == "join" and blocks.get(state, home) != home
+            state = state.prev  # type: ignore[assignment]
+        if foreign == 0 or home[0] == "":
+            continue
+        where = facts.sublayer(place)
+        text = f"`{where}` is added to the stream but reads a state from {foreign} joins before its block; let it read the state that it is added to"
+        yield Hit(where, text, None, facts.line(place.join.node), {"joins_between": foreign})
+
+
+def _other_query(facts: Facts) -> Iterator[Hit]:
+    """A sum of the stream and an attention whose query is not read from it."""
+    g = facts.graph
+    main = {s.flow.root for s in facts.spots}
+    for node, parts in g.terms.items():
+        if len(parts) != 2 or node not in facts.live or node not in facts.trunk.cut_set:
+            continue
+        for stream, branch in (parts, parts[::-1]):
+            state, end = g.state[stream], g.state[branch]
+            if state is None or end is None or state.root not in main or g.nodes[stream].shape != g.nodes[branch].shape:
+                continue
+            if end.root in main and end.root is state.root:
+                continue
+            attends = [n for n in _sublayer(facts, end.node, state.root.node) if n in g.attention]
+            if not attends or end.via == "join":
+                continue
+            where = facts.path(end.node)
+            text = f"`{where}` is added to a stream that its query never reads; take the query from the stream that the result is added to"
+            yield Hit(where, text, None, facts.line(node))
+            break
+
+
+def _sublayer(facts: Facts, end: int, origin: int) -> list[int]:
+    """Nodes of the module calls around `end` that lie before it: the sublayer that ends there."""
+    calls = facts.record.calls
+    call = calls[facts.graph.nodes[end].call]
+    if not any(n in facts.graph.attention for n in range(call.first, end)) and call.parent >= 0:
+        call = calls[call.parent]
+    nearest = [j.node for j in facts.graph.joins.found if call.first <= j.node < end]
+    return list(range(max([call.first, *nearest]), end + 1))
 
 
 class _DecoderBlock(nn.Module):

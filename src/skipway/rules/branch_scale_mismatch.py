@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, Spot
 
 CODE = "SKW306"
 STAGE = "graph"
@@ -32,7 +32,22 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    if facts.expect.branch_scale is None:
+        return
+    want = float(facts.expect.branch_scale)
+    ffn = [s for s in facts.spots if any(b.kind == "ffn" for b in s.site.branches)]
+    others = [s for s in facts.spots if s not in ffn]
+    uniform = not ffn or any(_scale(s) is not None and abs((_scale(s) or 0.0) - want) < 1e-6 for s in others)
+    for spot in facts.spots if uniform else ffn:                # macaron: the half step is the feed-forward's alone
+        scale = _scale(spot)
+        if scale is not None and abs(scale - want) > 1e-6:
+            where = facts.sublayer(spot.place)
+            text = f"`{where}` is added with factor {scale:g}, declared is {want:g}; multiply the branch by {want:g} before the add"
+            yield Hit(where, text, None, facts.line(spot.place.join.node), {"scale": scale, "want": want})
+
+
+def _scale(spot: Spot) -> float | None:
+    return spot.site.branch_scale
 
 
 class _Block(nn.Module):

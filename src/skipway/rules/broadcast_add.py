@@ -23,7 +23,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, shape
 
 CODE = "SKW501"
 STAGE = "graph"
@@ -31,7 +31,17 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    for spot in facts.spots:
+        join = spot.place.join
+        a, b, out = g.nodes[join.shortcut].shape, g.nodes[join.branch].shape, g.nodes[join.node].shape
+        if join.branch == join.node or a == b or spot.flow.stream is None or spot.flow.stream.lanes > 1 or join.folded:
+            continue
+        if out == a and len(a) == len(b):
+            continue                                        # a context of one value a channel or token, spread on purpose
+        where = facts.sublayer(spot.place)
+        text = f"this add broadcasts: shortcut {shape(a)} + `{where}` {shape(b)} -> {shape(out)}; bring both to one shape before it"
+        yield Hit(where, text, None, facts.line(join.node), {"shortcut": list(a), "branch": list(b), "out": list(out)})
 
 
 class _TimeMixer(nn.Module):

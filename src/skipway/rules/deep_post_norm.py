@@ -31,9 +31,18 @@ CODE = "SKW307"
 STAGE = "graph"
 SEVERITY = "note"
 
+DEEP = 12           # sites from where on a post-norm stream is told
+
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    for flow in facts.flows:
+        if not flow.main or flow.stream is None:
+            continue
+        post = [s for s in flow.stream.sites if s.placement == "post"]
+        plain = [s for s in post if s.gain == 1.0 and s.scale == "none"]
+        if len(post) >= DEEP and len(plain) == len(post):
+            text = f"{len(post)} post-norm joins in a row with no residual scaling: such a stack needs warm-up, or DeepNorm, Admin or pre-norm"
+            yield Hit(post[0].module, text, None, facts.line(flow.places[0].join.node), {"sites": len(post)})
 
 
 class _Layer(nn.Module):

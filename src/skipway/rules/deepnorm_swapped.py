@@ -31,7 +31,19 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    if facts.expect.scheme != "deepnorm":
+        return
+    for spot in facts.spots:
+        site = spot.site
+        where = facts.sublayer(spot.place)
+        if site.gain is not None and abs(site.gain - 1) < 1e-6:
+            scale = site.branch_scale
+            on = f"; the branch is multiplied by {scale:g} instead" if site.scale == "constant" and scale is not None else ""
+            text = f"DeepNorm multiplies the shortcut of `{where}` by alpha, here its gain is 1{on}; write norm(alpha * x + F(x))"
+            yield Hit(where, text, None, facts.line(spot.place.join.node), {"gain": site.gain, "branch_scale": scale})
+        elif site.placement != "post":
+            text = f"DeepNorm norms the sum alpha * x + `{where}`, here no norm follows the add; write norm(alpha * x + F(x))"
+            yield Hit(where, text, None, facts.line(spot.place.join.node), {"placement": site.placement})
 
 
 _LAYERS = 4

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, shape
 
 CODE = "SKW107"
 STAGE = "graph"
@@ -31,7 +31,22 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g, calls = facts.graph, facts.record.calls
+    dead: set[int] = set()
+    for call in calls[1:]:
+        if call.parent in dead:
+            dead.add(call.id)
+            continue
+        ins = [n for _, n in call.ins if g.signal[n]]
+        outs = [n for _, n in call.outs if g.signal[n]]
+        learned = [n for n in range(call.first, call.last) if g.learned[n]]
+        if not ins or not outs or not learned or any(n in facts.live for n in range(call.first, call.last) if g.signal[n]):
+            continue
+        if g.nodes[outs[0]].shape not in [g.nodes[n].shape for n in ins] or not any(n in facts.live for n in ins):
+            continue
+        dead.add(call.id)
+        text = f"`{call.path}` runs and its result {shape(g.nodes[outs[0]].shape)} never reaches the output; add it to the stream, or do not call it"
+        yield Hit(call.path, text, None, call.where or facts.line(learned[-1]), {"shape": list(g.nodes[outs[0]].shape)})
 
 
 class _Block(nn.Module):

@@ -32,7 +32,15 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    for place in facts.places:
+        join = place.join
+        if join.node in facts.live or any(g.learned[u] for u in g.users[join.node]):
+            continue
+        where = place.module
+        name = facts.sublayer(place)
+        text = f"the sum of `{name}` and its shortcut is computed and never used; return the sum, not the branch"
+        yield Hit(where, text, None, facts.line(join.node), {"branch": name})
 
 
 class _Dilated(nn.Module):

@@ -32,7 +32,21 @@ SEVERITY = "note"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    told: set[str] = set()
+    for state in g.state:
+        if state is None or state.norm is None or state.node not in facts.live:
+            continue
+        source = state.prev.prev if state.prev is not None and state.prev.via == "centred" else state.prev
+        if source is None or source.norm is None or source.norm is state.norm or len(g.nodes[state.node].shape) < 2:
+            continue
+        if g.nodes[source.node].shape != g.nodes[state.norm.source].shape:
+            continue
+        first, second = (facts.record.calls[n.call].path for n in (source.norm, state.norm))
+        if first == second or second in told:
+            continue
+        told.add(second)
+        yield Hit(second, f"`{second}` norms the output of `{first}`, which is a norm already; one of the two is enough", None, facts.line(state.node), {"first": first})
 
 
 class _Block(nn.Module):

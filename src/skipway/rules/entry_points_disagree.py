@@ -23,6 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring import Wiring
+from skipway.wiring.streams import ancestors
 
 CODE = "SKW109"
 STAGE = "graph"
@@ -30,7 +32,33 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    own = _skips(facts.wiring)
+    for name, wiring in facts.entries.items():
+        other = _skips(wiring)
+        for path in sorted(own.keys() & other.keys()):
+            if own[path] == other[path]:
+                continue
+            has, lacks = ("forward", name) if own[path] else (name, "forward")
+            line = own[path] or other[path]
+            text = f"`{has}` adds a skip around `{path}` and `{lacks}` does not; wire both alike"
+            yield Hit(path, text, None, line, {"with_skip": has, "without_skip": lacks})
+
+
+def _skips(wiring: Wiring) -> dict[str, tuple[str, int] | None]:
+    """Modules with learned operations of their own that are live, and the line of the join around each, or None."""
+    recovered = wiring.facts
+    g, calls = recovered.graph, recovered.record.calls
+    live = ancestors(g, recovered.record.outputs)
+    found: dict[str, tuple[str, int] | None] = {}
+    for n in live:
+        if g.learned[n]:
+            found.setdefault(calls[g.nodes[n].call].path, None)
+    for place in recovered.places:
+        if place.join.node in live:
+            for n in place.join.region.nodes:
+                if g.learned[n]:
+                    found[calls[g.nodes[n].call].path] = g.nodes[place.join.node].where or ("", 0)
+    return found
 
 
 class _Tagger(nn.Module):

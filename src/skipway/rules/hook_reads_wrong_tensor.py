@@ -20,12 +20,15 @@ What to do
 """
 
 from collections import OrderedDict
+from fnmatch import fnmatchcase
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, Spot
+from skipway.wiring.record import Call
+from skipway.wiring.sites import Term, scale_of
 
 CODE = "SKW901"
 STAGE = "graph"
@@ -33,7 +36,42 @@ SEVERITY = "note"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    ends = {t.end: (s, t) for s in facts.spots for t in s.place.terms}
+    told: set[str] = set()
+    for call in facts.record.calls[1:]:
+        outs = [n for _, n in call.outs if g.signal[n]]
+        if not outs or call.path in told or not any(fnmatchcase(call.path, p) or call.path.endswith("." + p) for p in facts.hooks):
+            continue
+        text = _judge(facts, call, outs[0], ends)
+        if text:
+            told.add(call.path)
+            yield Hit(call.path, f"a hook on the output of `{call.path}` {text}", None, call.where)
+
+
+def _judge(facts: Facts, call: Call, out: int, ends: dict[int, tuple[Spot, Term]]) -> str | None:
+    g = facts.graph
+    inside = [s for s in facts.spots if call.first <= s.place.join.node < call.last]
+    state = g.state[out]
+    join = g.joins.by_state.get(state) if state is not None else None
+    layer = call.path.rpartition(".")[2].isdigit() or len(inside) > 1
+    if join is not None and not layer and inside:
+        own = facts.sublayer(inside[-1].place)
+        return f"captures the stream after the add, not the contribution: the shortcut is in it already; the contribution is the output of `{own}`"
+    if join is not None or state is None:
+        return None
+    for spot in facts.spots:
+        if spot.place.join.node < call.last or out not in spot.place.join.region.nodes:
+            continue
+        if layer and inside:
+            return f"captures a branch that joins later, in `{spot.place.module or 'the model'}`: the stream at this point is this output plus the pending residual"
+        for term in spot.place.terms:
+            changed = term.out_norm is not None or scale_of(term.marks, term.gain)[0] != "none"
+            if changed and g.state[term.end] is state:
+                by = facts.record.calls[term.out_norm.call].path if term.out_norm is not None else "a scale"
+                return f"captures the branch before `{by}`: what joins the stream is the output of `{by}`"
+        return None
+    return None
 
 
 class _Mlp(nn.Module):

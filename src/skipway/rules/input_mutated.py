@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.writes import overwritten_inputs, overwritten_states
 
 CODE = "SKW601"
 STAGE = "graph"
@@ -33,7 +34,17 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    told: set[str] = set()
+    for record in (facts.record, facts.other):
+        if record is None:
+            continue
+        mode = "" if record is facts.record else f" (in {'train' if record.training else 'eval'} mode)"
+        for write, text in (*overwritten_inputs(record), *overwritten_states(record)):
+            node = record.nodes[write]
+            where = record.calls[node.call].path
+            if where not in told:
+                told.add(where)
+                yield Hit(where, f"`{node.op}_` writes in place into {text}{mode}; write into a new tensor, or clone first", None, node.where, {"op": node.op})
 
 
 class _Unit(nn.Module):

@@ -24,6 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring import operations as ops
+from skipway.wiring.states import MIXED
+from skipway.wiring.streams import ancestors
 
 CODE = "SKW801"
 STAGE = "graph"
@@ -31,7 +34,21 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    for node in g.nodes:
+        n = node.id
+        if not g.marks[n] & MIXED or n in facts.live or n not in g.lane or node.op not in ops.MATMULS | {"sum"}:
+            continue
+        names = sorted({g.nodes[i].name for i in ancestors(g, node.ins) if g.nodes[i].op == "param" and _near(facts, i, n)})
+        where = names[0] if names else facts.path(n)
+        text = f"the lanes are mixed by `{where}` and the mixed lanes are never used: the unmixed ones go on; return the result of the mix"
+        yield Hit(where, text, None, facts.line(n), {"lanes": g.lane[n][1]})
+
+
+def _near(facts: Facts, param: int, node: int) -> bool:
+    """Whether a parameter belongs to the module that mixes."""
+    home = facts.path(node)
+    return facts.graph.nodes[param].name.rpartition(".")[0] == home
 
 
 class _Layer(nn.Module):

@@ -29,9 +29,42 @@ CODE = "SKW204"
 STAGE = "graph"
 SEVERITY = "error"
 
+DEEP = 16           # sites from where on a stream without any final norm is an error
+
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    for flow in facts.flows:
+        stream = flow.stream
+        if not flow.main or stream is None or stream.final_norm is not None or not stream.sites:
+            continue
+        pre = sum(s.placement == "pre" for s in stream.sites)
+        if pre * 2 <= len(stream.sites) or stream.sites[-1].placement != "pre":
+            continue
+        after = flow.places[-1].join.after
+        heads = [n for n in range(after.node + 1, len(g.nodes)) if g.learned[n] and n in facts.live
+                 and any(g.state[i] is after for i in g.nodes[n].ins)]
+        if not heads or _joins_after(facts, heads[0]):
+            continue
+        head = facts.path(heads[0])
+        unused = [p for p in facts.uncalled_norms() if not _in_block(p)]
+        values = {"sites": len(stream.sites), "uncalled": unused[:3]}
+        if unused:
+            text = f"the pre-norm stream reaches `{head}` without a norm, and `{unused[0]}` is registered but never called; call it before `{head}`"
+            yield Hit(head, text, None, facts.line(heads[0]), values)
+        else:
+            severity = None if len(stream.sites) >= DEEP else "note"
+            text = f"the pre-norm stream reaches `{head}` without a norm after {len(stream.sites)} joins: its size grows with depth; norm it before `{head}`"
+            yield Hit(head, text, severity, facts.line(heads[0]), values)
+
+
+def _in_block(path: str) -> bool:
+    return any(part.isdigit() for part in path.split("."))
+
+
+def _joins_after(facts: Facts, head: int) -> bool:
+    """Whether the next learned operation only makes the first state of another stream."""
+    return any(f.main and f.root.node == head for f in facts.flows)
 
 
 class _Block(nn.Module):

@@ -23,20 +23,127 @@ What to do
 """
 
 from collections import OrderedDict
+import re
+from collections import Counter
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, common, shape
+from skipway.wiring import operations as ops
+from skipway.wiring.record import Call
 
 CODE = "SKW101"
 STAGE = "graph"
 SEVERITY = "error"
 
+_NAMED = re.compile(r"Res(?=[A-Z0-9_]|Net|Block|Unit|idual|$)|[Rr]es_?[Bb]lock|[Rr]esidual|[Rr]esnet|Bottleneck|InvertedRes")
+_FLAGS = re.compile(r"skip|resid|shortcut|identity|use_res", re.I)
+DEEP = 16           # learned operations in a row, all of one shape, from where on a plain net is told as an error
+
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    told: set[int] = set()
+    for hit, learned in (*_between_joins(facts), *_standing_modules(facts)):
+        if not told.intersection(learned):
+            told.update(learned)
+            yield hit
+
+
+def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
+    """Sublayers on the stretch between two joins of which one stands in the same block."""
+    g, calls = facts.graph, facts.record.calls
+    joined = {j.node: j for j in g.joins.found}
+    for unit in facts.trunk.units():
+        first, last = g.nodes[unit.start], g.nodes[unit.end]
+        if not unit.sublayer or unit.end not in joined and unit.start not in joined:
+            continue
+        learned = [n for n in unit.learned if n < unit.end or unit.end not in joined]
+        if len(learned) < 2 and not unit.attends:
+            continue
+        end = max(learned)
+        if g.nodes[end].shape[-1:] != first.shape[-1:] and g.nodes[end].shape != first.shape:
+            continue
+        owner = common([calls[g.nodes[n].call].path for n in learned])
+        home = _home(facts, end)
+        near = [n for n in (unit.start, unit.end) if n in joined and _home(facts, n) == home]
+        if near and home != ("", 0) or (near and calls[g.nodes[near[0]].call].path == "" == last.name):
+            where = owner if owner and owner != home[0] else facts.path(end)
+            yield _hit(facts, where, end, None), tuple(learned)
+
+
+def _home(facts: Facts, node: int) -> tuple[str, int]:
+    """The numbered block a node stands in, and which call of it; the model itself where no module is numbered."""
+    calls = facts.record.calls
+    call = calls[facts.graph.nodes[node].call]
+    while call.parent >= 0 and call.parent != call.id and not (call.path.rpartition(".")[2].isdigit() and _joins_in(facts, call)):
+        call = calls[call.parent]
+    return call.path, call.number
+
+
+def _joins_in(facts: Facts, call: Call) -> bool:
+    return any(call.first <= j.node < call.last for j in facts.graph.joins.found)
+
+
+def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
+    """Modules that keep the shape and hold a whole sublayer, on the trunk, smallest first."""
+    calls = facts.record.calls
+    if not facts.graph.depends:
+        return
+    found = [(c, u) for c in calls for u in [facts.trunk.standing(c)] if u is not None and u.sublayer]
+    smallest = [(c, u) for c, u in found if not any(d is not c and c.first <= d.first and d.last <= c.last for d, _ in found)]
+    bypassed = {type(c.module) for c in calls for p in facts.places if c.last > c.first and c.last - 1 in set(p.join.region.nodes)}
+    kinds = Counter(type(c.module) for c, _ in smallest)
+    for call, unit in smallest:
+        parent = calls[call.parent]
+        beside = any(p.call == parent.id for p in facts.places)
+        plain = not facts.places
+        named = bool(_NAMED.search(type(call.module).__name__)) or any(_FLAGS.search(k) and v for k, v in vars(call.module).items() if isinstance(v, bool))
+        again = type(call.module).__module__.startswith("torch.nn") is False and kinds[type(call.module)] > 1
+        own = type(call.module) in bypassed and not type(call.module).__module__.startswith("torch.nn")
+        if beside or own or (plain and (again or named)):
+            yield _hit(facts, call.path, unit.end, call), unit.learned
+        elif plain:
+            yield _note(facts, call.path, unit.end, call), unit.learned
+    if not facts.places and not smallest:
+        yield from _plain(facts)
+
+
+def _plain(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
+    """A net with no skip anywhere: said once, as an error where it is deep."""
+    g = facts.graph
+    learned = [n for n in facts.trunk.cuts if g.learned[n] and g.nodes[n].op not in ops.LOOKUPS]
+    longest = run = 0
+    for a, b in zip(learned, learned[1:], strict=False):
+        run = run + 1 if g.nodes[a].shape == g.nodes[b].shape else 0
+        longest = max(longest, run)
+    if len(learned) < 3:
+        return
+    severity = "error" if longest >= DEEP else "note"
+    text = f"no skip anywhere: {len(learned)} learned operations in a row; beyond about {DEEP} of one shape such a net is hard to train, bypass them in blocks"
+    yield Hit("", text, severity, facts.line(learned[-1]), {"learned": len(learned), "longest": longest}), tuple(learned)
+
+
+def _hit(facts: Facts, where: str, end: int, call: Call | None) -> Hit:
+    kept = shape(facts.graph.nodes[end].shape)
+    name = where.rpartition(".")[2] or type(facts.record.model).__name__
+    text = f"`{name}` keeps the shape {kept} and stands on the stream itself: no path goes around it; add its input to its output, `x = x + {name}(...)`"
+    return Hit(where, text, None, _line(facts, where, end, call), {"shape": list(facts.graph.nodes[end].shape)})
+
+
+def _note(facts: Facts, where: str, end: int, call: Call | None) -> Hit:
+    text = f"`{where or type(facts.record.model).__name__}` has no path around it, and neither has anything else in this net; add a skip if it is meant to be a residual block"
+    return Hit(where, text, "note", _line(facts, where, end, call))
+
+
+def _line(facts: Facts, where: str, end: int, call: Call | None) -> tuple[str, int] | None:
+    """The line that calls the sublayer: the outermost call inside the block that ends with it."""
+    calls = facts.record.calls
+    call = call or calls[facts.graph.nodes[end].call]
+    while call.where is None and call.parent >= 0 and call.parent != call.id:
+        call = calls[call.parent]
+    return call.where or facts.line(end)
 
 
 class _Block(nn.Module):

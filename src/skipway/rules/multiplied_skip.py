@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, common
 
 CODE = "SKW105"
 STAGE = "graph"
@@ -32,7 +32,25 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    for node, a, b in g.products:
+        if node not in facts.trunk.cut_set:
+            continue
+        for stream, branch in ((a, b), (b, a)):
+            state, end = g.state[stream], g.state[branch]
+            if state is None or end is None or g.gate[branch] or g.nodes[stream].shape != g.nodes[branch].shape:
+                continue
+            if state.via not in ("join", "stem", "norm", "act") or end.via not in ("learned", "norm", "sum", "attention"):
+                continue
+            region = g.joins.reach(branch, state)
+            if region is None or not region.learned or (state.via != "join" and len([n for n in region.nodes if g.learned[n]]) < 2):
+                continue
+            calls = facts.record.calls
+            paths = list(dict.fromkeys(calls[g.nodes[n].call].path for n in region.nodes if g.learned[n]))
+            where = common(paths) if common(paths) not in ("", facts.path(node)) else paths[-1]
+            text = f"`{where}` multiplies the stream: where it gives 0 the stream is lost; join it with `+`, or bound it with a sigmoid if a gate is meant"
+            yield Hit(where, text, None, facts.line(node), {"shape": list(g.nodes[node].shape)})
+            break
 
 
 class _ConvBlock(nn.Module):

@@ -28,7 +28,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, Spot
+from skipway.wiring.sites import Place
+from skipway.wiring.states import Norm
 
 CODE = "SKW201"
 STAGE = "graph"
@@ -36,7 +38,38 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    blocks: dict[tuple[str, int], list[Spot]] = {}
+    for spot in facts.spots:
+        blocks.setdefault(facts.block(spot.place), []).append(spot)
+    for spots in blocks.values():
+        clean = any(s.site.shortcut == "identity" and s.site.placement in ("pre", "sandwich") for s in spots)
+        for spot in spots:
+            if spot.site.shortcut == "normed" and not facts.declared(spot.place.module, "apply_residual_connection_post_layernorm"):
+                yield from _judge(facts, spot, clean, spot is spots[0])
+
+
+def _judge(facts: Facts, spot: Spot, clean: bool, first: bool) -> Iterator[Hit]:
+    place, site = spot.place, spot.site
+    state = place.join.before
+    norm = facts.record.calls[state.norm.call].path if state.norm is not None else ""
+    where = facts.sublayer(place)
+    if site.placement in ("pre", "sandwich"):
+        return
+    declared = facts.placement_declared(place.module) in ("pre", "sandwich")
+    stem = site.index == 0 and sum(s.site.shortcut == "normed" for s in facts.spots) == 1
+    if (declared and not stem) or clean:
+        why = "declared is pre-norm" if declared else "the other sublayer of this block adds the raw stream"
+        text = f"`{where}` adds the output of `{norm}` instead of the raw stream, and {why}; keep the raw stream for the add and give the normed copy to the branch only"
+        yield Hit(where, text, None, facts.line(place.join.node), {"norm": norm})
+    elif first and not stem and _own_norm(facts, place, state.norm):
+        text = f"`{where}` adds the output of `{norm}`: the identity path is interrupted by a norm at every sublayer; declare placement=\"pre\" if the raw stream was meant"
+        yield Hit(where, text, "note", facts.line(place.join.node), {"norm": norm})
+
+
+def _own_norm(facts: Facts, place: Place, norm: Norm | None) -> bool:
+    """Whether the norm that made the shortcut runs at the head of the same block: a post-norm stack has it at the end of the one before."""
+    path = facts.block(place)[0]
+    return norm is not None and bool(path) and facts.record.calls[norm.call].path.startswith(path + ".")
 
 
 class _Mixer(nn.Module):

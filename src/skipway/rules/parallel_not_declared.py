@@ -24,7 +24,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, Spot
+from skipway.wiring.streams import block_of
 
 CODE = "SKW110"
 STAGE = "graph"
@@ -32,7 +33,37 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    blocks: dict[tuple[str, int], list[Spot]] = {}
+    for spot in facts.spots:
+        blocks.setdefault(facts.block(spot.place), []).append(spot)
+    reference = _reference(facts)
+    for (path, number), spots in blocks.items():
+        branches = sum(len(s.site.branches) for s in spots)
+        if branches < 2:
+            continue
+        want = facts.expect.parallel
+        if want is None:
+            want = facts.declared(path, "use_parallel_residual", "parallel_attn", "parallel_attention", "parallel_residual", "use_parallel_block")
+        if want is None:
+            want = reference.get((path, number))
+        parallel = any(s.site.parallel for s in spots)
+        if not isinstance(want, bool) or want == parallel:
+            continue
+        said = ("parallel", "sequential") if parallel else ("sequential", "parallel")
+        text = f"the sublayers of this block are wired {said[0]}, declared is {said[1]}; read the flag where the block adds its branches"
+        yield Hit(path or spots[0].site.module, text, None, facts.line(spots[-1].place.join.node), {"parallel": parallel, "declared": want})
+
+
+def _reference(facts: Facts) -> dict[tuple[str, int], bool]:
+    if facts.reference is None:
+        return {}
+    recovered = facts.reference.facts
+    found: dict[tuple[str, int], bool] = {}
+    for flow in recovered.flows:
+        for place, site in zip(flow.places, flow.stream.sites, strict=True):
+            key = block_of(recovered.graph, place)
+            found[key] = found.get(key, False) or site.parallel
+    return found
 
 
 class _Block(nn.Module):

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.sites import NORMED, RAW
 
 CODE = "SKW206"
 STAGE = "graph"
@@ -32,7 +33,17 @@ SEVERITY = "warning"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    for spot in facts.spots:
+        for term in spot.place.terms:
+            if term.kind not in ("self_attention", "cross_attention") or term.entries != RAW | NORMED:
+                continue
+            raw = {s for s in term.raw_reads if spot.place.join.before.has(s) and s.norm is None}
+            if not raw or spot.site.shortcut == "mixed":
+                continue
+            where = facts.sublayer(spot.place, term)
+            norm = spot.site.norm_modules[0] if spot.site.norm_modules else "the pre-norm"
+            text = f"only some of what `{where}` reads of the stream passes `{norm}`: query, key and value do not all get the normed stream; give it to all three"
+            yield Hit(where, text, None, facts.line(spot.place.join.node), {"norm": norm})
 
 
 class _Block(nn.Module):

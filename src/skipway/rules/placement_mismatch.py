@@ -25,7 +25,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, Spot
 
 CODE = "SKW203"
 STAGE = "graph"
@@ -33,7 +33,29 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    want = facts.expect.placement
+    if want is None:
+        return
+    for spot in facts.spots:
+        site = spot.site
+        if site.placement == want or (want == "pre" and site.shortcut == "normed") or (want == "post" and site.placement in ("pre", "sandwich")):
+            continue                                        # normed-skip and raw-skip-in-post-norm say more
+        if want == "post" and site.placement == "none" and _mended(facts, spot):
+            continue
+        where = facts.sublayer(spot.place)
+        norms = ", ".join(site.norm_modules) or "no norm"
+        text = f"`{where}` is wired {_FORM[site.placement]} ({norms}), declared is {_FORM[want]}; move the norm"
+        yield Hit(where, text, None, facts.line(spot.place.join.node), {"placement": site.placement, "want": want})
+
+
+_FORM = {"pre": "pre-norm, x + F(N(x))", "post": "post-norm, N(x + F(x))", "sandwich": "sandwich, x + N(F(N(x)))", "output": "output norm, x + N(F(x))",
+         "inner": "with a norm inside the branch", "none": "without a norm"}
+
+
+def _mended(facts: Facts, spot: Spot) -> bool:
+    """A post-norm sum that a raw skip bypasses: the next site is told by raw-skip-in-post-norm."""
+    after = spot.place.join.after
+    return any(s.place.join.before is after and s.site.placement in ("pre", "sandwich") for s in facts.spots)
 
 
 class _Block(nn.Module):

@@ -32,7 +32,16 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    for spot in facts.spots:
+        site = spot.site
+        if site.placement not in ("pre", "sandwich") or site.shortcut == "normed":
+            continue
+        if facts.placement_declared(spot.place.module) != "post":
+            continue
+        where = facts.sublayer(spot.place)
+        norm = site.norm_modules[0] if site.norm_modules else "its norm"
+        text = f"`{where}` reads the output of `{norm}` but adds the raw sum from before it, and declared is post-norm; add the normed stream that the branch reads"
+        yield Hit(where, text, None, facts.line(spot.place.join.node), {"norm": norm})
 
 
 class _Layer(nn.Module):

@@ -32,7 +32,16 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    for node, a, _ in g.doubled:
+        state = g.state[a]
+        if state is None or len(g.nodes[node].shape) < 2:
+            continue
+        made = facts.path(state.node)
+        where = made if made and made != facts.path(node) else facts.path(node)
+        name = where.rpartition(".")[2] or "the value"
+        text = f"both operands of this add are the same value, the output of `{name}`: it doubles it and skips nothing; add the input of `{name}` instead"
+        yield Hit(where, text, None, facts.line(node), {"shape": list(g.nodes[node].shape)})
 
 
 class _TokenMixer(nn.Module):

@@ -25,14 +25,51 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.record import Call
+from skipway.wiring.streams import ancestors
 
 CODE = "SKW607"
 STAGE = "graph"
 SEVERITY = "note"
 
+_DECLARED = ("share", "tie", "recur", "num_hidden_groups", "loop", "ut_steps", "repeat")
+
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    calls = facts.record.calls
+    runs: dict[int, list[Call]] = {}
+    held = {c for s in facts.spots for c in _around(facts, s.place.call)}
+    for call in calls[1:]:
+        if call.id in held:
+            runs.setdefault(id(call.module), []).append(call)
+    told: list[str] = []
+    for same in runs.values():
+        path = same[0].path
+        if len(same) < 2 or not _chained(facts, same) or any(path.startswith(t) for t in told) or _said(facts, path):
+            continue
+        told.append(path + ".")
+        text = f"`{path}` runs {len(same)} times on this stream with one set of weights; make a block for each depth, or declare the sharing in the configuration"
+        yield Hit(path, text, None, same[1].where, {"calls": len(same)})
+
+
+def _around(facts: Facts, call: int) -> list[int]:
+    found = []
+    while call > 0:
+        found.append(call)
+        call = facts.record.calls[call].parent
+    return found
+
+
+def _chained(facts: Facts, same: list[Call]) -> bool:
+    """Whether a later call reads what an earlier one made: twin towers share a block without being deeper for it."""
+    first = {n for _, n in same[0].outs}
+    return bool(first & ancestors(facts.graph, tuple(n for _, n in same[-1].ins)))
+
+
+def _said(facts: Facts, path: str) -> bool:
+    config = getattr(facts.record.model, "config", None)
+    return any(any(d in name.lower() for d in _DECLARED) and value for name, value in vars(config).items() if isinstance(value, (bool, int))) \
+        if hasattr(config, "__dict__") and not hasattr(config, "model_type") else bool(getattr(config, "num_hidden_groups", 0))
 
 
 class _Block(nn.Module):

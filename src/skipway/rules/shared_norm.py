@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.states import State
 
 CODE = "SKW207"
 STAGE = "graph"
@@ -30,7 +31,21 @@ SEVERITY = "note"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g, calls = facts.graph, facts.record.calls
+    used: dict[tuple[int, int], dict[State, int]] = {}
+    for spot in facts.spots:
+        for term in spot.place.terms:
+            for norm in (*term.in_norms, *([term.out_norm] if term.out_norm else [])):
+                call = calls[norm.call]
+                state = g.state[norm.source]
+                if state is not None and call.module is not facts.record.model and not any(True for _ in call.module.children()):
+                    used.setdefault((id(call.module), call.parent), {}).setdefault(state, norm.call)
+    for states in used.values():
+        numbers = sorted(states.values())
+        if len(numbers) > 1:
+            path = calls[numbers[0]].path
+            text = f"`{path}` norms {len(numbers)} different states of the stream with one set of weights; give each sublayer a norm of its own, or declare the sharing"
+            yield Hit(path, text, None, calls[numbers[-1]].where, {"calls": len(numbers)})
 
 
 class _Block(nn.Module):

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.writes import overwritten_shortcut
 
 CODE = "SKW602"
 STAGE = "graph"
@@ -33,7 +34,18 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    told: set[str] = set()
+    for place in facts.places:
+        write = overwritten_shortcut(facts.record, place.join.shortcut, place.call)
+        if write is None:
+            continue
+        node = facts.graph.nodes[write]
+        where = facts.path(write)
+        if where not in told:
+            told.add(where)
+            name = facts.sublayer(place)
+            text = f"`{node.op}_` changes in place the tensor that the skip around `{name}` adds later: the skip is no longer the stream; use the out-of-place form"
+            yield Hit(where, text, None, node.where, {"op": node.op, "branch": name})
 
 
 class _Unit(nn.Module):

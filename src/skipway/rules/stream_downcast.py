@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.states import NARROWED
 
 CODE = "SKW702"
 STAGE = "graph"
@@ -34,7 +35,26 @@ SEVERITY = "warning"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    g = facts.graph
+    for spot in facts.spots:
+        join = spot.place.join
+        if not g.marks[join.shortcut] & NARROWED:
+            continue
+        n = join.shortcut
+        cast, wide = n, g.nodes[join.before.node].dtype
+        for _ in range(64):
+            source = next((i for i in g.nodes[n].ins if g.state[i] is join.before), None)
+            if source is None:
+                break
+            if g.nodes[n].dtype != g.nodes[source].dtype and g.nodes[n].dtype.itemsize < g.nodes[source].dtype.itemsize:
+                cast, wide = n, g.nodes[source].dtype
+                break
+            n = source
+        narrow = str(g.nodes[cast].dtype).removeprefix("torch.")
+        was = str(wide).removeprefix("torch.")
+        where = spot.place.module
+        text = f"the shortcut is cast {was} -> {narrow} on its way to the add: what the stream gained in {was} is rounded away; cast the branch to {was} instead"
+        yield Hit(where, text, None, facts.line(join.node), {"from": was, "to": narrow})
 
 
 class _Block(nn.Module):

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.record import Call
 
 CODE = "SKW606"
 STAGE = "graph"
@@ -29,7 +30,27 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    calls = facts.record.calls
+    told: set[int] = set()
+    for call in calls[1:]:
+        inside = [i for i in _owners(facts, call) if not calls[i].registered]
+        if call.registered or inside or id(call.module) in told:
+            continue
+        told.add(id(call.module))
+        count = sum(p.numel() for p in call.module.parameters())
+        if not count or not any(facts.graph.learned[n] for n in range(call.first, call.last)):
+            continue
+        text = (f"`{call.path}` runs in forward but is no registered submodule: its {count} parameters are missing from parameters(), "
+                f"so they are not trained, moved or saved; hold the blocks in nn.ModuleList")
+        yield Hit(call.path, text, None, call.where, {"parameters": count})
+
+
+def _owners(facts: Facts, call: Call) -> list[int]:
+    found = []
+    while call.parent > 0:
+        call = facts.record.calls[call.parent]
+        found.append(call.id)
+    return found
 
 
 class _Cell(nn.Module):

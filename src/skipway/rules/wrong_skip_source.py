@@ -28,6 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.sites import Place
+from skipway.wiring.streams import ancestors
 
 CODE = "SKW104"
 STAGE = "graph"
@@ -35,7 +37,48 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    raise NotImplementedError
+    joined = {p.join.node: p for p in facts.places}
+    for spot in facts.spots:
+        place = spot.place
+        yield from _stale(facts, place, [joined[n] for n in place.join.region.nodes if n in joined and joined[n] is not place])
+        yield from _other_stream(facts, place)
+
+
+def _stale(facts: Facts, place: Place, inside: list[Place]) -> Iterator[Hit]:
+    """The branch reads a later state of the stream than the shortcut carries."""
+    same = [p for p in inside if p.join.before is place.join.before and _beside(p.module, place.module)]
+    if not same or len(inside) > 2:
+        return
+    where, newer = facts.sublayer(place), facts.sublayer(same[-1])
+    text = (f"the shortcut of `{where}` is the state from before `{newer}`, but its branch reads the state after it: "
+            f"what `{newer}` wrote leaves the stream; add the newer state")
+    yield Hit(where, text, None, facts.line(place.join.node), {"bypassed": newer})
+
+
+def _beside(inner: str, outer: str) -> bool:
+    """Whether two joins stand in one module, or in wrappers side by side: an add in a container around a block is a long skip."""
+    return inner == outer or inner.rpartition(".")[0] == outer.rpartition(".")[0] != ""
+
+
+def _other_stream(facts: Facts, place: Place) -> Iterator[Hit]:
+    """The shortcut is what an attention reads as key and value, while its query comes from another stream."""
+    g = facts.graph
+    for term in place.terms:
+        inside = set(term.region.nodes) | term.region.hits
+        for n in term.region.nodes:
+            if n not in g.attention:
+                continue
+            query, value = g.attention[n][0], g.attention[n][-1]
+            if query in inside or value not in inside or not g.signal[query] or not _from_stream(facts, query):
+                continue
+            where = facts.sublayer(place, term)
+            text = f"the shortcut of `{where}` is the stream that it reads as key and value; its query comes from another one, which ends here; add the query's stream"
+            yield Hit(where, text, None, facts.line(place.join.node))
+            return
+
+
+def _from_stream(facts: Facts, node: int) -> bool:
+    return any(facts.graph.nodes[n].op == "input" and facts.graph.signal[n] or facts.graph.nodes[n].op == "embedding" for n in ancestors(facts.graph, (node,)))
 
 
 class _Block(nn.Module):

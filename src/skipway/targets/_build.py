@@ -1,5 +1,6 @@
 """Builds a library's model on the meta device, so that it takes no memory and no time for its weights."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -16,7 +17,8 @@ def build_on(device: str, make: Callable[[], nn.Module], what: str, name: str) -
     Raises TargetError "name: what: ..." where its constructor fails on both.
     """
     try:
-        with torch.device(device):
+        with torch.device(device), warnings.catch_warnings():
+            warnings.simplefilter("ignore")     # a library's advice to people who call it; the user named a model, not a call
             return make().eval(), ()
     except (NotImplementedError, RuntimeError) as error:    # what torch raises where a value is asked of a tensor that has none
         if device != "meta":

@@ -25,6 +25,10 @@ def inputs_for(model: nn.Module, config: Any, name: str) -> Given:
         wanted.append("decoder_input_ids")
     if _needs_both(model, config, main):
         wanted += [n for n in ("input_ids", "pixel_values") if n in accepted and n != main]
+    missing = [n for n, p in accepted.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD and n not in wanted]
+    if missing:
+        how = " ".join(f'--input "{n}=float32[2,16,64]"' for n in (*wanted, *missing)) + ", or --inputs FILE.py:FUNCTION"
+        raise TargetError(f"{name}: its forward also needs {', '.join(missing)}, which cannot be guessed; give all: {how}")
     return Given((), {n: _make(n, config, name) for n in wanted})
 
 

@@ -148,7 +148,7 @@ def model_class(config: Any, name: str) -> Any:
     for named in getattr(config, "architectures", None) or ():
         if isinstance(found := getattr(transformers, named, None), type):
             return found
-    order = (*ENCODER_DECODER, *OTHERS) if getattr(config, "is_encoder_decoder", False) else OTHERS
+    order: tuple[str, ...] = (*ENCODER_DECODER, *OTHERS) if getattr(config, "is_encoder_decoder", False) else OTHERS
     if hasattr(config, "text_config") and hasattr(config, "vision_config"):     # an image classifier would drop the text side
         order = tuple(task for task in order if task != "IMAGE_CLASSIFICATION")
     for mapping in (*(getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING", {}) for task in order), modeling_auto.MODEL_MAPPING):

@@ -7,6 +7,7 @@ buffers, parameters and random state are put back, also after an exception.
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,8 +17,18 @@ from skipway._errors import NeedsDataError, TraceError, UsageError
 from skipway.wiring.record import Record, Recorder, tensors_in
 
 
-def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], method: str | None = None) -> Record:
-    """One forward (or one call of `method`) as a `Record`; without numbers where the model allows, else a real one.
+@dataclass(frozen=True)
+class How:
+    """Options of one run: a method instead of forward, another dtype, another mode, and modules that need not run again."""
+
+    method: str | None = None
+    dtype: torch.dtype | None = None
+    training: bool | None = None
+    alike: dict[int, int] = field(default_factory=dict)
+
+
+def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], how: How) -> Record:
+    """One forward as a `Record`; without numbers where the model allows, else a real one.
 
     Raises TraceError where the forward fails, NeedsDataError where it needs values and the model holds none.
     """
@@ -27,7 +38,7 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], meth
         given = ", ".join([type(a).__name__ for a in args] + [f"{k}: {type(v).__name__}" for k, v in kwargs.items()]) or "nothing"
         raise UsageError(f"trace: got {given} as inputs, want at least one tensor; call it as you would call the model")
     try:
-        return _run(model, args, kwargs, True, method)
+        return _run(model, args, kwargs, True, how)
     except Exception as error:
         on_meta = next((n for n, p in (*model.named_parameters(), *model.named_buffers()) if p.is_meta), None)
         if on_meta is not None or any(t.is_meta for t in tensors_in((args, kwargs))):
@@ -36,7 +47,7 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], meth
             raise _failed(model, error) from error
         reason = str(error).split("\n")[0]
     try:
-        found = _run(model, args, kwargs, False, method)
+        found = _run(model, args, kwargs, False, how)
     except Exception as error:
         raise _failed(model, error) from error
     found.notes.append(f"the forward needs data ({reason[:120]}): recorded from a real run")
@@ -55,8 +66,8 @@ def _failed(model: nn.Module, error: Exception) -> TraceError:
     return TraceError(f"{type(model).__name__}.forward failed{where}: {type(error).__name__}: {text}; check that these inputs fit the model")
 
 
-def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool, method: str | None) -> Record:
-    recorder = Recorder(model, abstract)
+def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool, how: How) -> Record:
+    recorder = Recorder(model, abstract, how.dtype, how.alike)
     original = nn.Module.__call__
 
     def called(module: nn.Module, *a: Any, **k: Any) -> Any:
@@ -65,31 +76,66 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], abstra
     args = _taken(recorder, args, "")
     kwargs = {k: _taken(recorder, (v,), k)[0] for k, v in kwargs.items()}
     with _kept(model, recorder), _opened(), torch.no_grad(), recorder:
+        if how.training is not None:
+            for module in model.modules():
+                module.training = how.training
+        training = model.training
         nn.Module.__call__ = called  # type: ignore[method-assign]
         try:
-            if method is None:
+            if how.method is None:
                 out = model(*args, **kwargs)
             else:
                 recorder.stack.append(0)
-                out = getattr(model, method)(*args, **kwargs)
+                out = getattr(model, how.method)(*args, **kwargs)
         finally:
             nn.Module.__call__ = original  # type: ignore[method-assign]
     returned = list(tensors_in(out))
     recorder.calls[0].last = len(recorder.nodes)
     outputs = dict.fromkeys(recorder.version(t) for t in returned if t.is_floating_point() or t.is_complex())
-    how = "abstract" if abstract else "real"
     kept = recorder.tensors + returned
-    return Record(recorder.nodes, recorder.calls, tuple(outputs), frozenset(id(t) for t in returned), how, model, kept,
-                  model.training, recorder.current)
+    return Record(recorder.nodes, recorder.calls, tuple(outputs), frozenset(id(t) for t in returned), "abstract" if abstract else "real", model,
+                  kept, training, recorder.current)
+
+
+def record_other_mode(first: Record, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype | None) -> Record:
+    """The forward in the mode (train, eval) that `first` was not in.
+
+    Of repeated blocks that did the same operations in `first`, one runs; the others hand its outputs on.
+    """
+    return record(first.model, args, kwargs, How(dtype=dtype, training=not first.training, alike=_alike(first)))
+
+
+def _alike(record: Record) -> dict[int, int]:
+    """Module identity -> the identity of the first numbered module that did the same operations on the same shapes."""
+    first: dict[Any, int] = {}
+    found: dict[int, int] = {}
+    for call in record.calls:
+        if call.path.rpartition(".")[2].isdigit() and call.number == 0 and call.outs and call.last > call.first:
+            did = tuple([(n.op, n.shape) for n in record.nodes[call.first:call.last]])
+            key = (type(call.module), call.path.rpartition(".")[0], did)
+            other = first.setdefault(key, id(call.module))
+            if other != id(call.module):
+                found[id(call.module)] = other
+    return found
+
+
+def dtype_named(dtype: Any) -> torch.dtype | None:
+    """A torch dtype from itself or its name. Raises UsageError."""
+    found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
+    if found is None or (isinstance(found, torch.dtype) and found.is_floating_point):
+        if dtype is None or found is not None:
+            return found
+    raise UsageError(f"check: dtype {dtype!r} is no floating torch dtype; want float32, bfloat16, float16 or float64")
 
 
 def _taken(recorder: Recorder, value: Any, name: str) -> Any:
     """Inputs as the run takes them: on meta without numbers, or cloned, each a leaf of the record."""
     def take(v: Any, path: str) -> Any:
         if isinstance(v, Tensor):
-            t = torch.empty_strided(v.shape, v.stride(), dtype=v.dtype, device="meta") if recorder.abstract else v.detach().clone()
+            kind = recorder.dtype if recorder.dtype is not None and v.is_floating_point() else v.dtype
+            t = torch.empty_strided(v.shape, v.stride(), dtype=kind, device="meta") if recorder.abstract else v.detach().clone().to(kind)
             n = recorder.leaf(t, "input", path)
-            if not v.is_meta:
+            if not v.is_meta and recorder.dtype is None:
                 recorder.values[n] = v.detach()
             return t
         if isinstance(v, dict):

@@ -99,9 +99,12 @@ JOINING = frozenset("add sub rsub addcmul addcdiv lerp addmm baddbmm addbmm addm
 class Recorder(TorchDispatchMode):
     """Records operations; `call` is what `nn.Module.__call__` becomes while it is active."""
 
-    def __init__(self, model: nn.Module, abstract: bool) -> None:
+    def __init__(self, model: nn.Module, abstract: bool, dtype: torch.dtype | None = None, alike: dict[int, int] | None = None) -> None:
         super().__init__()
         self.abstract = abstract
+        self.dtype = dtype                      # floating stored tensors and inputs are read in this type
+        self.alike = alike or {}                # modules that hand on what another one made, instead of running
+        self.made: dict[int, Any] = {}
         self.nodes: list[Node] = []
         self.calls: list[Call] = [Call(0, "", model, -1, 0, 0, None, True)]
         self.stack: list[int] = []
@@ -175,7 +178,8 @@ class Recorder(TorchDispatchMode):
             self._save(args, kwargs, info)
         if self.abstract and found:
             meta = [t.is_meta for t in found]
-            if not all(meta) and (any(meta) or (info.writes and any(id(t) in self.stored for t in found))):
+            stored = self.dtype is not None or info.writes
+            if (not all(meta) and any(meta)) or (stored and any([id(t) in self.stored for t in found])):
                 run_args, run_kwargs = self._twinned(args), {k: self._twinned((v,))[0] for k, v in kwargs.items()}
         try:
             out = func(*run_args, **run_kwargs)
@@ -234,11 +238,13 @@ class Recorder(TorchDispatchMode):
         """Arguments with each real tensor replaced by a meta tensor of its shape."""
         def twin(a: Any) -> Any:
             if isinstance(a, Tensor):
-                if a.is_meta:
+                cast = self.dtype is not None and a.is_floating_point() and id(a) in self.stored
+                if a.is_meta and not cast:
                     return a
                 t = self.twins.get(id(a))
                 if t is None:
-                    t = self.twins[id(a)] = torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device="meta")
+                    kind = self.dtype if cast else a.dtype
+                    t = self.twins[id(a)] = torch.empty_strided(a.shape, a.stride(), dtype=kind, device="meta")
                     self.tensors.append(a)
                 return t
             if isinstance(a, (list, tuple)):
@@ -291,6 +297,9 @@ class Recorder(TorchDispatchMode):
 
     def call(self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
         """Run one module call and record it."""
+        twin = self.alike.get(id(module))
+        if twin in self.made:
+            return self.made[twin]
         path = self.paths.get(id(module))
         registered = path is not None and id(module) not in self.adopted
         if path is None:
@@ -313,6 +322,8 @@ class Recorder(TorchDispatchMode):
             self.stack.pop()
             record.last = len(self.nodes)
         record.outs = self._seen((out,))
+        if self.alike:
+            self.made[id(module)] = out
         return out
 
     def _seen(self, values: Any) -> tuple[tuple[int, int], ...]:

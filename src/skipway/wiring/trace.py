@@ -3,9 +3,10 @@
 import gc
 from typing import Any
 
+import torch
 from torch import nn
 
-from skipway.wiring.forward import record
+from skipway.wiring.forward import How, record
 from skipway.wiring.graph import Graph
 from skipway.wiring.sites import Place, describe
 from skipway.wiring.streams import Flow, assemble
@@ -45,12 +46,12 @@ def trace(model: nn.Module, *args: Any, **kwargs: Any) -> Wiring:
     return trace_method(model, None, args, kwargs)
 
 
-def trace_method(model: nn.Module, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Wiring:
-    """`trace` of a call of `method` (None: of the model itself)."""
+def trace_method(model: nn.Module, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype | None = None) -> Wiring:
+    """`trace` of a call of `method` (None: of the model itself), with floating tensors in `dtype` (None: as they are)."""
     collecting = gc.isenabled()
     gc.disable()                                    # many small objects, all of them alive: collecting would only cost time
     try:
-        facts = Recovery(Graph(record(model, args, kwargs, method)))
+        facts = Recovery(Graph(record(model, args, kwargs, How(method, dtype))))
     finally:
         if collecting:
             gc.enable()

@@ -1,0 +1,136 @@
+"""The trunk: nodes through which every path from an input to the principal output runs, and the sublayers that stand on it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from skipway.wiring import operations as ops
+
+if TYPE_CHECKING:
+    from skipway.wiring.graph import Graph
+    from skipway.wiring.record import Call
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A stretch of the trunk that no path goes around: `learned` are its learned nodes, `start` and `end` trunk nodes."""
+
+    start: int
+    end: int
+    learned: tuple[int, ...]
+    attends: bool
+
+    @property
+    def sublayer(self) -> bool:
+        """Whether it is more than one linear map: attention, or two learned operations in a row."""
+        return self.attends or len(self.learned) > 1
+
+
+class Trunk:
+    """Cut nodes of the signal graph, per input, and what stands between them."""
+
+    def __init__(self, g: "Graph") -> None:
+        self.g = g
+        self.cuts: list[int] = []
+        self.inside: dict[int, list[int]] = {}          # cut -> nodes between the cut before and it
+        outputs = g.record.outputs
+        if outputs:
+            for starts in _sources(g):
+                self._sweep(starts, outputs[0])
+        joined = {j.node for j in g.joins.found}
+        self.bypassed: set[int] = set()                 # learned nodes that some join goes around
+        for join in g.joins.found:
+            if joined.isdisjoint(join.region.nodes):
+                self.bypassed.update(n for n in join.region.nodes if g.learned[n])
+            elif not join.folded:                       # a long skip: what it goes around is a trunk of its own
+                self._sweep([join.before.node], join.branch)
+        self.cut_set = set(self.cuts)
+        self.held = {n for nodes in self.inside.values() for n in nodes}
+
+    def _sweep(self, starts: list[int], sink: int) -> None:
+        """A node is a cut where no edge of the paths from `starts` to `sink` jumps over it."""
+        g = self.g
+        down = set(starts)
+        for node in g.nodes[min(starts) + 1: sink + 1]:
+            if g.signal[node.id] and node.id not in down and any(i in down for i in node.ins):
+                down.add(node.id)
+        if sink not in down:
+            return
+        relevant, stack = {sink}, [sink]
+        while stack:
+            for i in g.nodes[stack.pop()].ins:
+                if i in down and i not in relevant:
+                    relevant.add(i)
+                    stack.append(i)
+        order = sorted(relevant)
+        last: dict[int, int] = {}
+        for v in order:
+            for i in g.nodes[v].ins:
+                if i in relevant:
+                    last[i] = v
+        reach = max(starts) if len(starts) > 1 else -1
+        between: list[int] = []
+        for v in order:
+            if reach <= v:
+                if v not in self.inside:
+                    self.inside[v] = between
+                    self.cuts.append(v)
+                between = []
+            else:
+                between.append(v)
+            reach = max(reach, last.get(v, v))
+
+    def units(self) -> list[Unit]:
+        """Maximal stretches between joins and concatenations, in order; stretches without a learned operation are left out."""
+        g = self.g
+        found: list[Unit] = []
+        joined = {j.node for j in g.joins.found}
+        learned: list[int] = []
+        attends = False
+        start = -1
+        for v in self.cuts:
+            state = g.state[v]
+            skipped = v in joined or g.nodes[v].op in ("cat", "stack") or (bool(self.inside[v]) and state is not None and state.via in ("sum", "difference"))
+            if skipped:
+                if learned:
+                    found.append(Unit(start, v, tuple(learned), attends))
+                learned, attends, start = [], False, v
+                continue
+            own = [n for n in (*self.inside[v], v) if g.learned[n] and g.nodes[n].op not in ops.LOOKUPS]
+            if not self.bypassed.isdisjoint(own):
+                learned, attends, start = [], False, v
+                continue
+            learned += own
+            attends = attends or any(n in g.attention for n in own)
+            if start < 0:
+                start = v
+        if learned:
+            found.append(Unit(start, self.cuts[-1], tuple(learned), attends))
+        return found
+
+    def standing(self, call: "Call") -> Unit | None:
+        """What a module call puts on the trunk where it keeps the shape of its input and holds no join; None otherwise."""
+        g = self.g
+        ins = [n for _, n in call.ins if g.signal[n]]
+        outs = [n for _, n in call.outs if g.signal[n]]
+        if not ins or not outs or g.nodes[outs[0]].shape not in [g.nodes[n].shape for n in ins] or call.last <= call.first:
+            return None
+        span = range(call.first, call.last)
+        if outs[0] not in self.cut_set or any(j.node in span for j in g.joins.found) or any(n in span for n, _, _ in g.doubled):
+            return None
+        learned = [n for n in span if g.learned[n] and (n in self.cut_set or n in self.held)]
+        if not learned or not self.bypassed.isdisjoint(learned) or any(g.nodes[n].op in ("cat", "stack") and n in self.cut_set for n in span):
+            return None
+        return Unit(ins[0], outs[0], tuple(learned), any(n in g.attention for n in learned))
+
+
+def _sources(g: "Graph") -> list[list[int]]:
+    """Where signal begins, one list an input: a floating input itself, or the embeddings looked up by an integer one."""
+    found: list[list[int]] = []
+    lookups = [n.id for n in g.nodes if g.learned[n.id] and n.op in ops.LOOKUPS]
+    for node in g.nodes:
+        if node.op == "input" and g.signal[node.id]:
+            found.append([node.id])
+    for n in lookups:
+        if not any(g.signal[i] for i in g.nodes[n].ins):
+            found.append([n])
+    return found

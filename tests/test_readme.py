@@ -1,0 +1,46 @@
+"""The README's commands are there, and `.ci/run` takes its test command from it word for word."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tomllib
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(marker: str) -> str:
+    """The fenced block right after an HTML comment."""
+    found = re.search(rf"^<!-- {marker} -->\n```\w*\n(.*?)^```$", README, re.M | re.S)
+    assert found, f"README.md has no fenced block after <!-- {marker} -->"
+    return found[1]
+
+
+def test_the_first_screen_has_both_commands() -> None:
+    first = block("first-command")
+    assert first.splitlines()[-1] == "skipway check hf:llama" and "pip install -e '.[hf]'" in first
+    assert README[:README.index(block("test-command"))].count("\n") < 30
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    printed = subprocess.run(["bash", str(ROOT / ".ci" / "run"), "--print-test-command"], capture_output=True, text=True, check=True).stdout
+    assert printed == block("test-command")
+    assert "pip install -c constraints.txt -e '.[all,test]'" in printed and "pytest" in printed
+
+
+def test_everything_that_the_test_extra_names_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = {re.split("==", line)[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["hf"], *extras["vision"], *extras["test"]]
+    assert {re.split(r"[<>=\[ ]", w)[0].lower() for w in wanted} <= pinned
+
+
+def test_it_says_that_code_is_run() -> None:
+    assert "Checking runs the target's own Python code, as a test runner does" in README
+
+
+def test_generated_pages_are_current() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
