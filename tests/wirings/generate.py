@@ -1,7 +1,6 @@
 """Random wirings: choices -> plan -> (model, inputs, truth). The truth is written from the plan, never from the model."""
 
-import pprint
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -257,9 +256,14 @@ def fault_truth(plan: TokenPlan) -> Fault | None:
 
 # --- plans to models -----------------------------------------------------------------------------------------------------------------------
 
-def shown(plan: object) -> str:
-    """The plan for a person."""
-    return pprint.pformat(plan, width=150)
+def shown(plan: object, indent: str = "") -> str:
+    """The plan for a person: what differs from the plainest one, a block or sublayer a line."""
+    if isinstance(plan, tuple) and plan and is_dataclass(plan[0]):
+        return "".join(f"\n{indent}  {shown(p, indent + '  ')}" for p in plan)
+    if not is_dataclass(plan) or isinstance(plan, type):
+        return repr(plan)
+    told = [f"{f.name}={shown(getattr(plan, f.name), indent + '  ')}" for f in fields(plan) if getattr(plan, f.name) != f.default]
+    return f"{type(plan).__name__} " + ", ".join(told)
 
 
 def build_tokens(plan: TokenPlan, choose: Chooser) -> RandomWiring:

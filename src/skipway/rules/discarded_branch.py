@@ -42,9 +42,11 @@ def check(facts: Facts) -> Iterator[Hit]:
         learned = [n for n in range(call.first, call.last) if g.learned[n]]
         if not ins or not outs or not learned or any(n in facts.live for n in range(call.first, call.last) if g.signal[n]):
             continue
-        if g.nodes[outs[0]].shape not in [g.nodes[n].shape for n in ins] or not any(n in facts.live for n in ins):
+        if g.nodes[outs[0]].shape not in [g.nodes[n].shape for n in ins]:
             continue
         dead.add(call.id)
+        if any(calls[g.nodes[n].call].id in dead for n in ins):     # told where the dead stretch begins
+            continue
         text = f"`{call.path}` runs and its result {shape(g.nodes[outs[0]].shape)} never reaches the output; add it to the stream, or do not call it"
         yield Hit(call.path, text, None, call.where or facts.line(learned[-1]), {"shape": list(g.nodes[outs[0]].shape)})
 

@@ -36,10 +36,10 @@ def check(facts: Facts) -> Iterator[Hit]:
     for name, wiring in facts.entries.items():
         other = _skips(wiring)
         for path in sorted(own.keys() & other.keys()):
-            if own[path] == other[path]:
+            if (own[path] is None) == (other[path] is None):
                 continue
-            has, lacks = ("forward", name) if own[path] else (name, "forward")
-            line = own[path] or other[path]
+            has, lacks = ("forward", name) if own[path] is not None else (name, "forward")
+            line = own[path] if own[path] is not None else other[path]
             text = f"`{has}` adds a skip around `{path}` and `{lacks}` does not; wire both alike"
             yield Hit(path, text, None, line, {"with_skip": has, "without_skip": lacks})
 

@@ -9,13 +9,13 @@ Why it matters
     the second time. In sgl-project/sglang#28005 (found through sgl-project/sglang#27540) a fused add-and-norm wrote
     over the hidden state that the caller had stored: deep layers drifted to a cosine of 0.51 against the reference.
 Fires on
-    `x += F(x)` where x is the argument; `residual = hidden` followed by `residual.add_(...)`; `x.to(dtype).add_(y)`
-    where the cast is the identity for this dtype; `x.view(...).mul_(...)`; an in-place operation on the input that only
-    runs in eval mode.
+    `x += F(x)` where x is the model's input, or a block's argument while the block returns another tensor; `residual =
+    hidden` followed by `residual.add_(...)`; `x.to(dtype).add_(y)` where the cast is the identity for this dtype;
+    `x.view(...).mul_(...)`; an in-place operation on the input that only runs in eval mode.
 Quiet on
     In-place writes into a block's own results (`y = F(x); y += x`, ZQPei/deep_sort_pytorch#35); in-place activations
     behind a norm or a convolution, and behind the add; writes into caches and running statistics; an input that nobody
-    reads again.
+    reads again; a block that returns the very tensor it wrote into, for the caller goes on with the result.
 What to do
     Write into the branch (`y = F(x); y += x`), form a new tensor (`x = x + F(x)`), or clone the input once.
 """
@@ -50,25 +50,22 @@ def check(facts: Facts) -> Iterator[Hit]:
 class _Unit(nn.Module):
     def __init__(self, dim: int = 16) -> None:
         super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(dim), nn.Linear(dim, 32), nn.Linear(32, dim)
-
-    def branch(self, x: Tensor) -> Tensor:
-        return self.down(torch.relu(self.up(self.norm(x))))
+        self.norm1, self.mix = nn.LayerNorm(dim), nn.Linear(dim, dim)
+        self.norm2, self.ffn = nn.LayerNorm(dim), nn.Sequential(nn.Linear(dim, 32), nn.GELU(), nn.Linear(32, dim))
 
 
 class _Encoder(nn.Module):
-    """Returns the state before each unit besides the last one."""
+    """Its head reads the first state besides the last one."""
 
     def __init__(self, unit: type[nn.Module]) -> None:
         super().__init__()
-        self.stem, self.units, self.norm = nn.Linear(4, 16), nn.ModuleList([unit(), unit(), unit()]), nn.LayerNorm(16)
+        self.stem, self.units = nn.Linear(4, 16), nn.Sequential(unit(), unit(), unit())
+        self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 3)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        h, states = self.stem(x), []
-        for unit in self.units:
-            states.append(h)
-            h = unit(h)
-        return self.norm(h), states
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.stem(x)
+        last = self.units(first)
+        return self.head(self.norm(torch.cat([first, last], -1)))
 
 
 def _example(unit: type[nn.Module]) -> Example:
@@ -77,12 +74,12 @@ def _example(unit: type[nn.Module]) -> Example:
 
 
 def bad() -> Example:
-    """`+=` on the argument changes the state that the caller has just stored."""
+    """`+=` on the argument changes the first state, which the caller reads once more after the units."""
 
     class Unit(_Unit):
         def forward(self, x: Tensor) -> Tensor:
-            x += self.branch(x)
-            return x
+            x += self.mix(self.norm1(x))
+            return x + self.ffn(self.norm2(x))
 
     return _example(Unit)
 
@@ -92,8 +89,8 @@ def good() -> Example:
 
     class Unit(_Unit):
         def forward(self, x: Tensor) -> Tensor:
-            y = self.branch(x)
+            y = self.mix(self.norm1(x))
             y += x
-            return y
+            return y + self.ffn(self.norm2(y))
 
     return _example(Unit)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.states import State
 
 CODE = "SKW204"
 STAGE = "graph"
@@ -43,7 +44,7 @@ def check(facts: Facts) -> Iterator[Hit]:
             continue
         after = flow.places[-1].join.after
         heads = [n for n in range(after.node + 1, len(g.nodes)) if g.learned[n] and n in facts.live
-                 and any(g.state[i] is after for i in g.nodes[n].ins)]
+                 and any(_raw(g.state[i], after) for i in g.nodes[n].ins)]
         if not heads or _joins_after(facts, heads[0]):
             continue
         head = facts.path(heads[0])
@@ -56,6 +57,13 @@ def check(facts: Facts) -> Iterator[Hit]:
             severity = None if len(stream.sites) >= DEEP else "note"
             text = f"the pre-norm stream reaches `{head}` without a norm after {len(stream.sites)} joins: its size grows with depth; norm it before `{head}`"
             yield Hit(head, text, severity, facts.line(heads[0]), values)
+
+
+def _raw(state: State | None, after: State) -> bool:
+    """Whether a state is the last one, or a pooling of it."""
+    while state is not None and state.via == "pool":
+        state = state.prev
+    return state is after
 
 
 def _in_block(path: str) -> bool:

@@ -42,9 +42,9 @@ def check(facts: Facts) -> Iterator[Hit]:
     for spot in facts.spots:
         blocks.setdefault(facts.block(spot.place), []).append(spot)
     for spots in blocks.values():
-        clean = any(s.site.shortcut == "identity" and s.site.placement in ("pre", "sandwich") for s in spots)
+        clean = any(s.place.join.before.norm is None and s.site.placement in ("pre", "sandwich") for s in spots)
         for spot in spots:
-            if spot.site.shortcut == "normed" and not facts.declared(spot.place.module, "apply_residual_connection_post_layernorm"):
+            if spot.place.join.before.norm is not None and not facts.declared(spot.place.module, "apply_residual_connection_post_layernorm"):
                 yield from _judge(facts, spot, clean, spot is spots[0])
 
 
@@ -56,8 +56,8 @@ def _judge(facts: Facts, spot: Spot, clean: bool, first: bool) -> Iterator[Hit]:
     if site.placement in ("pre", "sandwich"):
         return
     declared = facts.placement_declared(place.module) in ("pre", "sandwich")
-    stem = site.index == 0 and sum(s.site.shortcut == "normed" for s in facts.spots) == 1
-    if (declared and not stem) or clean:
+    stem = site.index == 0 and sum(s.place.join.before.norm is not None for s in facts.spots) == 1
+    if (declared and not stem) or (clean and site.shortcut == "normed"):
         why = "declared is pre-norm" if declared else "the other sublayer of this block adds the raw stream"
         text = f"`{where}` adds the output of `{norm}` instead of the raw stream, and {why}; keep the raw stream for the add and give the normed copy to the branch only"
         yield Hit(where, text, None, facts.line(place.join.node), {"norm": norm})

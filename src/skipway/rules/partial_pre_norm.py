@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
-from skipway.wiring.sites import NORMED, RAW
+from skipway.wiring.states import State
 
 CODE = "SKW206"
 STAGE = "graph"
@@ -33,17 +33,37 @@ SEVERITY = "warning"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
+    g = facts.graph
     for spot in facts.spots:
+        before = spot.place.join.before
         for term in spot.place.terms:
-            if term.kind not in ("self_attention", "cross_attention") or term.entries != RAW | NORMED:
-                continue
-            raw = {s for s in term.raw_reads if spot.place.join.before.has(s) and s.norm is None}
-            if not raw or spot.site.shortcut == "mixed":
-                continue
-            where = facts.sublayer(spot.place, term)
-            norm = spot.site.norm_modules[0] if spot.site.norm_modules else "the pre-norm"
-            text = f"only some of what `{where}` reads of the stream passes `{norm}`: query, key and value do not all get the normed stream; give it to all three"
-            yield Hit(where, text, None, facts.line(spot.place.join.node), {"norm": norm})
+            inside = set(term.region.nodes)
+            for n in term.region.nodes:
+                reads = [_read(facts, operand, inside, before) for operand in g.attention.get(n, ())]
+                if "raw" not in reads or "normed" not in reads:
+                    continue
+                where = facts.sublayer(spot.place, term)
+                norm = spot.site.norm_modules[0] if spot.site.norm_modules else "the pre-norm"
+                text = f"only some of what `{where}` reads of the stream passes `{norm}`: query, key and value do not all get the normed stream; give it to all three"
+                yield Hit(where, text, None, facts.line(spot.place.join.node), {"norm": norm})
+                break
+
+
+def _read(facts: Facts, operand: int, inside: set[int], before: State) -> str | None:
+    """How an operand of an attention reads the stream: "raw", "normed", or None where it does not."""
+    g = facts.graph
+    for _ in range(64):
+        signals = [i for i in g.nodes[operand].ins if g.signal[i]]
+        if not signals or (operand not in inside and not g.learned[operand]):
+            break
+        source = signals[0]
+        state = g.state[source]
+        if g.learned[operand] and state is not None:
+            if before.has(state):
+                return "normed" if state.norm is not None and before is not state else "raw"
+            return "normed" if state.norm is not None and state.prev is not None and before.has(state.prev) else None
+        operand = source
+    return None
 
 
 class _Block(nn.Module):

@@ -38,7 +38,7 @@ def check(facts: Facts) -> Iterator[Hit]:
         return
     for spot in facts.spots:
         site = spot.site
-        if site.placement == want or (want == "pre" and site.shortcut == "normed") or (want == "post" and site.placement in ("pre", "sandwich")):
+        if site.placement == want or (want == "pre" and spot.place.join.before.norm is not None) or (want == "post" and site.placement in ("pre", "sandwich")):
             continue                                        # normed-skip and raw-skip-in-post-norm say more
         if want == "post" and site.placement == "none" and _mended(facts, spot):
             continue

@@ -34,7 +34,7 @@ SEVERITY = "error"
 def check(facts: Facts) -> Iterator[Hit]:
     for spot in facts.spots:
         site = spot.site
-        if site.placement not in ("pre", "sandwich") or site.shortcut == "normed":
+        if site.placement not in ("pre", "sandwich") or spot.place.join.before.norm is not None:
             continue
         if facts.placement_declared(spot.place.module) != "post":
             continue

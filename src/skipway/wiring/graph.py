@@ -23,9 +23,10 @@ STORED, MATRIX, INVERSE, NOISE = 1, 2, 4, 8
 class Graph:
     """Labels of every node of a record, and the joins among them. Lists are indexed by node number."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, stems: frozenset[int] = frozenset()) -> None:
         n = len(record.nodes)
         self.record = record
+        self.stems = stems                                      # leaves that start a stream besides the inputs
         self.nodes = record.nodes
         self.depends = bytearray(n)                             # on a principal input
         self.signal = bytearray(n)                              # and floating
@@ -47,6 +48,9 @@ class Graph:
         self.stacked: dict[int, tuple[int, ...]] = {}           # values stacked along a new axis, by the state's birth
         self.mixed: dict[State, int] = {}                       # root of a stream whose lanes are mixed -> lanes
         self.attention: dict[int, tuple[int, ...]] = {}         # attention output -> query, key, value nodes
+        self.weighted: dict[int, tuple[int, ...]] = {}          # the same for token weights without a softmax
+        self.scores: set[int] = set()                           # what an attention's softmax is taken of, back to the product
+        self.affine: set[State] = set()                         # norms whose weight was met
         self.joins = Joins(self)
         for node in self.nodes:
             self._label(node)
@@ -59,8 +63,8 @@ class Graph:
 
     def _label(self, node: Node) -> None:
         n, op = node.id, node.op
-        if op in LEAVES:
-            if op == "input":
+        if op in LEAVES or n in self.stems:
+            if op == "input" or n in self.stems:
                 self.depends[n] = 1
                 if node.dtype.is_floating_point or node.dtype.is_complex:
                     self.signal[n] = 1
@@ -85,9 +89,12 @@ class Graph:
             return
         self.signal[n] = 1
         signals = [i for i in ins if self.signal[i]]
-        if not signals:
-            self._fresh(node, "learned" if op in ops.LOOKUPS else op)
-            self.learned[n] = op in ops.LOOKUPS
+        if not signals:                                         # made of integers: a mask, unless something learned reads them
+            if op in ops.LOOKUPS or op in ops.MATMULS or op in ops.CONVOLUTIONS:
+                self._learned(node, signals)
+            else:
+                self.signal[n] = 0
+                self._side(node)
             return
         _HANDLERS.get(op, Graph._other)(self, node, signals)
         if self.lane:
@@ -105,8 +112,9 @@ class Graph:
         self.table[node.id] = mark
 
     def _fresh(self, node: Node, via: str, prev: State | None = None) -> State:
-        state = State(node.id, via, prev)
-        self.state[node.id] = state
+        n = node.id
+        state = State(n, via, prev)
+        self.state[n], self.gain[n], self.marks[n] = state, 1.0, 0
         return state
 
     def _carry(self, node: Node, source: int, mark: int = 0, factor: float | None = 1.0) -> None:
@@ -127,6 +135,10 @@ class Graph:
 
     def _identity(self, node: Node, signals: list[int]) -> None:
         op, source = node.op, signals[0]
+        if op in ops.SPLITS:
+            self._fresh(node, "part", self.state[source])
+            self.linear[node.id], self.gate[node.id] = self.linear[source], self.gate[source]
+            return
         mark = 0
         if op in ops.PARTS and node.shape != self.nodes[source].shape:
             mark = PART
@@ -174,7 +186,13 @@ class Graph:
             lanes_end = next((s for s in states if s.root in self.mixed), None)
             self._fresh(node, "stack", _oldest(states) or lanes_end)
         self.stacked[node.id] = tuple(node.ins)
-        lanes.born_by_stack(self, node)
+        if any(all(i == j or self._same_or_from(j, i) for j in signals) for i in signals):
+            lanes.born_by_stack(self, node)
+
+    def _same_or_from(self, n: int, source: int) -> bool:
+        """Whether `n` carries the state of `source` or was computed from it: what may be a lane beside it."""
+        a, b = self.state[n], self.state[source]
+        return a is b or (a is not None and b is not None and (a.has(b) or self.joins.reach(n, b) is not None))
 
     def _scatter(self, node: Node, signals: list[int]) -> None:
         base, source = node.ins[0], node.ins[-1]
@@ -225,7 +243,13 @@ class Graph:
         elif table & INVERSE and table & STORED and not self.nodes[other].op.startswith("sinusoid"):
             self._normed(node, source, "BatchNorm")
         elif table & STORED:
-            self._carry(node, source, SCALAR if size == 1 else VECTOR, None)
+            state = self.state[source]
+            own = state is not None and state.norm is not None and state.norm.call == node.call and state not in self.affine
+            if own and state is not None and size > 1:          # the norm's own weight
+                self.affine.add(state)
+                self._carry(node, source)
+            else:
+                self._carry(node, source, SCALAR if size == 1 else VECTOR, None)
         else:
             value = self._constant(other)
             self._carry(node, source, CONSTANT if size == 1 else GATED, value)
@@ -318,11 +342,17 @@ class Graph:
         source = signals[0]
         if source in self.lane and lanes.reduce(self, node, source):
             return
+        state = self.state[source]
+        if node.op == "sum" and state is not None and state.node in self.stacked and node.shape == self.nodes[self.stacked[state.node][0]].shape:
+            self._fresh(node, "sum")
+            self.terms[node.id] = tuple(i for i in self.stacked[state.node] if self.signal[i])
+            return
         if node.op in ("sum", "mean") and node.shape == self.nodes[source].shape:
             self._carry(node, source)
             return
         if node.out == 0 and node.op in ops.POOLS:
             self._fresh(node, "pool", self.state[source])
+            self.linear[node.id] = self.linear[source]
             self.learned[node.id] = node.op.startswith("avg_pool") and node.shape == self.nodes[source].shape
         else:
             self._fresh(node, "statistic")
@@ -386,7 +416,7 @@ class Graph:
         weight = node.args[2] if len(node.args) > 2 else node.kwargs.get("weight")
         factor = float(weight) if isinstance(weight, (int, float)) else None
         if self.signal[a] and self.signal[b]:
-            self.joins.combine(node, a, b, None if factor is None else 1 - factor, factor)
+            self.joins.combine(node, a, b, None if factor is None else 1 - factor, factor)      # None: the weight is a tensor
         else:
             self._carry(node, signals[0], GATED, None)
 
@@ -429,31 +459,38 @@ class Graph:
         source = signals[0]
         self._fresh(node, "learned")
         self.learned[n] = 1
-        self.linear[n] = self.linear[source] or self.state[source]
+        self.linear[n] = self.state[source]
 
     def _attends(self, node: Node) -> bool:
-        """softmax(query key) value: remember the three where one operand is such a softmax."""
+        """softmax(query key) value: remember the three where one operand is such a softmax, or token weights without one."""
         for weights, value in (node.ins[:2], node.ins[1::-1]):
-            scores = self._softmax_source(weights)
-            if scores is not None:
+            scores, softmax = self._score_product(weights)
+            if scores and softmax:
                 self.attention[node.id] = (*scores, value)
                 return True
+            if scores:
+                self.weighted[node.id] = (*scores, value)
         return False
 
-    def _softmax_source(self, n: int) -> tuple[int, ...] | None:
-        """The operands of the product under a softmax, where `n` is one (masks, drop-out, gates and casts apart)."""
-        seen_softmax = False
-        for _ in range(24):
+    def _score_product(self, n: int) -> tuple[tuple[int, ...], bool]:
+        """The operands of the product that `n` was made of by masks, drop-out, activations and casts; whether by a softmax."""
+        softmax, passed = False, []
+        for _ in range(120):
             node = self.nodes[n]
             signals = [i for i in node.ins if self.signal[i]]
             if node.op in ops.SOFTMAXES or node.op == "exp":
-                seen_softmax = True
+                softmax = True
             elif node.op in ops.MATMULS and len(signals) >= 2:
-                return tuple(signals[:2]) if seen_softmax else None
+                if softmax:
+                    self.scores.update(passed)
+                return tuple(signals[:2]), softmax
+            elif self.learned[n]:
+                break
+            passed.append(n)
             if not signals:
-                return None
+                break
             n = max(signals, key=lambda i: _numel(self.nodes[i])) if len(signals) > 1 else signals[0]
-        return None
+        return (), softmax
 
     def _convolution(self, node: Node, signals: list[int]) -> None:
         source = signals[0]
@@ -464,7 +501,7 @@ class Graph:
             return
         self._fresh(node, "learned")
         self.learned[node.id] = 1
-        self.linear[node.id] = self.linear[source] or self.state[source]
+        self.linear[node.id] = self.state[source]
 
     def _attention(self, node: Node, signals: list[int]) -> None:
         if node.out:

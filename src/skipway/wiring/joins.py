@@ -7,7 +7,7 @@ partner is not linear. Everything else is a sum of branches.
 
 from typing import TYPE_CHECKING
 
-from skipway.wiring.states import GATED, MIXED, MOVED, PART, Join, Region, State
+from skipway.wiring.states import CONSTANT, GATED, MIXED, MOVED, PART, Join, Region, State
 
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
@@ -35,34 +35,34 @@ class Joins:
             return
         if self._double(node, a, b, fa, fb) or self._double(node, b, a, fb, fa) or self._shards(node, a, b, fa, fb):
             return
-        first, second = ((a, b, fa), (b, a, fb)) if sa.root.node <= sb.root.node else ((b, a, fb), (a, b, fa))
-        for shortcut, branch, factor in (first, second):
+        first, second = ((a, b, fa, fb), (b, a, fb, fa)) if sa.root.node <= sb.root.node else ((b, a, fb, fa), (a, b, fa, fb))
+        for shortcut, branch, factor, other in (first, second):
             state = g.state[shortcut]
             assert state is not None
             region = self.reach(branch, state)
             if region is not None and region.learned:
-                self._join(node, shortcut, branch, factor, region, state, "identity")
+                self._join(node, shortcut, branch, factor, region, state, "identity", other)
                 return
-        for shortcut, branch, factor in (first, second):
-            base = g.linear[shortcut]
-            if base is None or g.linear[branch] is base or not self._projects(shortcut, base):
-                continue
-            region, own = self.reach(branch, base), self.reach(shortcut, base)
-            if region is not None and region.learned and own is not None and not self._shared(region, own):
-                self._join(node, shortcut, branch, factor, region, base, "projection")
-                return
+        for shortcut, branch, _, other in (first, second):
+            for base in self._bases(shortcut):
+                if base in self._bases(branch) or not self._projects(shortcut, branch, base):
+                    continue
+                region, own = self.reach(branch, base), self.reach(shortcut, base)
+                if region is not None and region.learned and own is not None and not self._shared(region, own, base):
+                    self._join(node, shortcut, branch, 1.0, region, base, "projection", other)
+                    return
         self._sum(node, a, b)
 
     def combine_virtual(self, node: "Node", base: int, alpha: float, beta: float = 1.0) -> None:
         """The same for an operation that multiplies and adds at once: its product bears the operation's own number."""
         g = self.graph
         n = node.id
-        state = g.state[base]
-        product = g.state[n]
+        state, product, marks, gain = g.state[base], g.state[n], g.marks[n], g.gain[n]
         assert state is not None and product is not None
         region = self.reach(n, state, tuple(i for i in node.ins if i != base))
         if region is not None and region.learned:
-            self._join(node, base, n, beta, region, state, "identity")
+            self._join(node, base, n, beta, region, state, "identity", _times(gain, alpha))
+            self.found[-1].marks |= marks
         elif product is state:
             g._carry(node, base, 0, None)
         else:
@@ -106,11 +106,14 @@ class Joins:
         total = None if through is None else _plus(_times(g.gain[a], fa), through)
         if total is not None and abs(total) < 1e-9:
             g._fresh(node, "difference")
-        elif len(passed) > LONG or total is None:
+        elif len(passed) > LONG:
             self.long.append((node.id, sa, sb))
             g._carry(node, b)
         else:
+            marks = g.marks[b]
             self._fold(node, a, b, passed, total)
+            self.found[-1].marks = marks
+            self.found[-1].factor = _times(g.gain[b], fb)
         return True
 
     def _shards(self, node: "Node", a: int, b: int, fa: float | None, fb: float | None) -> bool:
@@ -129,7 +132,7 @@ class Joins:
         state = self.graph.state[n]
         return self.by_state.get(state) if state is not None else None
 
-    def _fold(self, node: "Node", shortcut: int, branch: int, inner: list[Join], gain: float) -> None:
+    def _fold(self, node: "Node", shortcut: int, branch: int, inner: list[Join], gain: float | None) -> None:
         """Tell several joins around one sublayer as one join with their total gain."""
         g = self.graph
         before = g.state[shortcut]
@@ -142,7 +145,8 @@ class Joins:
         flat = tuple(j for i in inner for j in (i.folded or (i,)))
         self._keep(Join(node.id, shortcut, branch, region, before, after, "identity", gain, tuple(sorted(flat, key=lambda j: j.node)), node.write))
 
-    def _join(self, node: "Node", shortcut: int, branch: int, factor: float | None, region: Region, before: State, kind: str) -> None:
+    def _join(self, node: "Node", shortcut: int, branch: int, factor: float | None, region: Region, before: State, kind: str,
+              on_branch: float | None = 1.0) -> None:
         g = self.graph
         gain = _times(g.gain[shortcut], factor) if kind == "identity" else 1.0
         read = [g.gain[n] for n in sorted(region.hits) if g.state[n] is before]
@@ -151,32 +155,45 @@ class Joins:
         if g.marks[shortcut] & MIXED:
             gain = 1.0
         after = g._fresh(node, "join", before)
-        self._keep(Join(node.id, shortcut, branch, region, before, after, kind, gain, (), node.write))
+        marks = GATED if on_branch is None else CONSTANT if on_branch != 1.0 else 0
+        self._keep(Join(node.id, shortcut, branch, region, before, after, kind, gain, (), node.write, marks, on_branch))
 
     def _keep(self, join: Join) -> None:
         self.found.append(join)
         self.by_state[join.after] = join
 
     def _sum(self, node: "Node", a: int, b: int) -> None:
+        """Two branches, or two linear maps of one value, which are one sublayer."""
         g = self.graph
+        common = next((s for s in self._bases(a) if s in self._bases(b)), None)
+        gate = g.gate[a] & g.gate[b]
         g._fresh(node, "sum")
-        g.terms[node.id] = (a, b)
-        if g.linear[a] is not None and g.linear[a] is g.linear[b]:
-            g.linear[node.id] = g.linear[a]
-        g.gate[node.id] = g.gate[a] & g.gate[b]
+        g.linear[node.id], g.gate[node.id] = common, gate
+        if common is None:
+            g.terms[node.id] = (a, b)
 
-    def _projects(self, shortcut: int, base: State) -> bool:
+    def _bases(self, n: int) -> list[State]:
+        """The states that a node is a learned linear function of, nearest first."""
+        found: list[State] = []
+        base = self.graph.linear[n]
+        while base is not None and len(found) < 8:
+            found.append(base)
+            base = self.graph.linear[base.node] if base.via in ("learned", "sum", "norm", "pool") else None
+        return found
+
+    def _projects(self, shortcut: int, branch: int, base: State) -> bool:
         """Whether a linear shortcut is a projection of the stream: a convolution, or a matrix that changes the width."""
         g = self.graph
         new, old = g.nodes[shortcut].shape, g.nodes[base.node].shape
-        if len(new) != len(old) or len(new) < 2 or new[0] != old[0]:
+        if new != g.nodes[branch].shape or len(new) != len(old) or len(new) < 2 or new[0] != old[0]:
             return False
-        return len(new) >= 4 or (new != old and new[:-1] == old[:-1])
+        return len(new) >= 4 or (new != old and all(a <= b for a, b in zip(new[1:-1], old[1:-1], strict=True)))
 
-    def _shared(self, region: Region, own: Region) -> bool:
-        """Whether the branch runs through the projection itself, as an activation of it does."""
+    def _shared(self, region: Region, own: Region, base: State) -> bool:
+        """Whether the branch runs through the projection itself, or around whole blocks of the stream (a lateral connection)."""
         both = set(region.nodes).intersection(own.nodes)
-        return any(self.graph.learned[n] for n in both)
+        inside = set(region.nodes)
+        return any(self.graph.learned[n] for n in both) or any(j.node in inside and j.before.has(base) for j in self.found)
 
     # reachability
 

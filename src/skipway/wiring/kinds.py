@@ -8,7 +8,7 @@ from skipway.wiring.states import Region
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
 
-_ROUTING = frozenset("topk sort one_hot index_add scatter_add _grouped_mm bincount histc".split())
+_DISPATCH = frozenset("topk one_hot index_add scatter_add _grouped_mm bincount histc".split())      # operations that no mixer has
 _SCANS = frozenset("cumsum cumprod exp softplus maximum _cummax_helper logcumsumexp".split()) | ops.RECURRENCES
 
 
@@ -16,27 +16,56 @@ def kind_of(g: "Graph", region: Region) -> str:
     """One of the kinds of a branch; "other" is what no kind names."""
     inside = set(region.nodes)
     names = {g.nodes[n].op for n in region.nodes}
-    attends = [g.attention[n] for n in region.nodes if n in g.attention]
+    attends = [g.attention[n] for n in region.nodes if n in g.attention] or _sampled(g, region)
     if attends:
-        values = [a[-1] for a in attends]
-        return "self_attention" if all(v in inside or v in region.hits for v in values) else "cross_attention"
+        return _attention(region, inside, attends)
     learned = [n for n in region.nodes if g.learned[n]]
     products = [n for n in learned if g.state[n] is not None and g.state[n].via == "product"]  # type: ignore[union-attr]
     weights = [n for n in learned if n not in products]
     convolutions = [n for n in weights if g.nodes[n].op in ops.CONVOLUTIONS]
+    if names & _DISPATCH:
+        return "moe"
     if _recurs(g, region, convolutions, names, products):
         return "ssm" if _causal(g, convolutions) or names & ops.RECURRENCES else "other"
     if _routes(g, region, inside, names):
         return "moe"
     spatial = [n for n in convolutions if _kernel(g, n) > 1]
     if spatial:
-        ends = (weights[0], weights[-1])
-        dense = all(g.nodes[n].op in ops.MATMULS for n in ends)
-        return "ffn" if dense and len(weights) > 2 else "conv"
+        dense = all(g.nodes[n].op in ops.MATMULS for n in (weights[0], weights[-1]))
+        return "ffn" if dense and len(weights) > 2 and len(spatial) == 1 else "conv"
+    weighted = [g.weighted[n] for n in region.nodes if n in g.weighted]
+    if weighted or _summed_softmax(g, region):
+        return _attention(region, inside, weighted)
     if products:
         return "other"
     bent = any(s.via in ("act", "product") for n in region.nodes if (s := g.state[n]) is not None and s.node == n)
     return "ffn" if len(weights) >= 2 and bent else "other"
+
+
+def _attention(region: Region, inside: set[int], attends: list[tuple[int, ...]]) -> str:
+    return "self_attention" if all(a[-1] in inside or a[-1] in region.hits for a in attends) else "cross_attention"
+
+
+def _sampled(g: "Graph", region: Region) -> list[tuple[int, ...]]:
+    """Deformable attention: values sampled at learned places and weighed by a softmax."""
+    if not any(g.nodes[n].op in ops.SOFTMAXES for n in region.nodes):
+        return []
+    return [(g.nodes[n].ins[0],) for n in region.nodes if g.nodes[n].op.startswith("grid_sampler")]
+
+
+def _summed_softmax(g: "Graph", region: Region) -> bool:
+    """A softmax over tokens that weighs values which are then summed over tokens: attention with one query."""
+    softmaxes = [n for n in region.nodes if g.nodes[n].op in ops.SOFTMAXES and not _over_outputs(g, n)]
+    return bool(softmaxes) and any(g.nodes[n].op == "sum" for n in region.nodes)
+
+
+def _over_outputs(g: "Graph", softmax: int) -> bool:
+    """Whether a softmax runs over the outputs of the learned map that made its logits, as a router's does."""
+    node = g.nodes[softmax]
+    dim = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else -1
+    state = g.state[node.ins[0]]
+    convolved = state is not None and g.nodes[state.node].op in ops.CONVOLUTIONS
+    return dim % len(node.shape) == (1 if convolved else len(node.shape) - 1)
 
 
 def _kernel(g: "Graph", n: int) -> int:
@@ -65,11 +94,9 @@ def _recurs(g: "Graph", region: Region, convolutions: list[int], names: set[str]
 
 def _routes(g: "Graph", region: Region, inside: set[int], names: set[str]) -> bool:
     """Whether a router picks or weighs experts: a choice of indices, or a softmax over experts that scales their results."""
-    if names & _ROUTING:
-        return True
     for n in region.hits | inside:
         for u in g.users[n]:
             if g.nodes[u].op in ("topk", "argmax", "sort") and (u in inside or g.depends[u]):
                 return True
-    experts = [n for n in region.nodes if g.nodes[n].op in ops.SOFTMAXES]
+    experts = [n for n in region.nodes if g.nodes[n].op in ops.SOFTMAXES and _over_outputs(g, n)]
     return any(g.nodes[u].op in ops.PARTS | {"mul"} for n in experts for u in g.users[n])

@@ -21,7 +21,7 @@ def born_by_expand(g: "Graph", node: "Node", source: int) -> None:
     old, new = g.nodes[source].shape, node.shape
     old = (1,) * (len(new) - len(old)) + old
     grown = [d for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
-    if len(grown) == 1 and old[grown[0]] == 1 and 2 <= new[grown[0]] <= MOST and source not in g.lane:
+    if len(grown) == 1 and old[grown[0]] == 1 and 2 <= new[grown[0]] <= MOST and source not in g.lane and _product(new[grown[0] + 1:]) > 1:
         g.lane[node.id] = (_product(new[grown[0] + 1:]), new[grown[0]])
 
 
@@ -48,6 +48,8 @@ def follow(g: "Graph", node: "Node", signals: list[int]) -> None:
             break
     else:
         return
+    if state is not g.state[source] and (state is None or state.via not in ("join", "norm", "centred", "stack", "sum", "mixed")):
+        return                                          # lanes travel with a state
     shape, (inner, count) = g.nodes[source].shape, lane[source]
     place = _axis(shape, inner)
     if place is None:

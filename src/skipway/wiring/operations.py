@@ -14,6 +14,7 @@ IDENTITY = _set("""
     fake_quantize_per_tensor_affine quantize_per_tensor dequantize tril triu
 """)
 PARTS = _set("slice select split split_with_sizes unsafe_split chunk unbind narrow index index_select gather take_along_dim diagonal unfold masked_select take im2col")
+SPLITS = _set("split split_with_sizes unsafe_split chunk unbind")           # several parts, each a value of its own
 MOVES = _set("roll flip constant_pad_nd pad rot90 index gather index_select")
 DROPS = _set("native_dropout dropout alpha_dropout feature_dropout")
 
@@ -26,7 +27,7 @@ POOLS = _set("""
 ACTS = _set("""
     relu gelu silu tanh sigmoid leaky_relu elu celu selu mish softplus hardswish hardsigmoid hardtanh relu6 exp log abs square sqrt rsqrt pow
     reciprocal softmax _softmax _safe_softmax log_softmax _log_softmax erf sin cos threshold prelu _prelu_kernel rrelu logit log1p expm1 glu sign
-    sgn softshrink hardshrink tanhshrink log_sigmoid log_sigmoid_forward rrelu_with_noise
+    sgn acos asin atan acosh asinh atanh sinh cosh tan softshrink hardshrink tanhshrink log_sigmoid log_sigmoid_forward rrelu_with_noise
 """)
 GATES = _set("sigmoid tanh hardsigmoid softmax _softmax _safe_softmax hardtanh clamp sparsemax topk")
 SOFTMAXES = _set("softmax _softmax _safe_softmax")

@@ -45,6 +45,7 @@ class Place:
     norms: list[Norm]
     module: str
     call: int
+    inside: set[int] | None = None          # nodes of the join's region, where somebody asked
 
 
 def describe(g: "Graph") -> list[Place]:
@@ -65,6 +66,8 @@ def _place(g: "Graph", join: Join, terms: list[Term], raw: set[State], normed: d
     entry = [n for t in terms for n in t.in_norms]
     out = [t.out_norm for t in terms if t.out_norm is not None]
     inner = [n for t in terms for n in t.inner_norms if t.kind not in ATTENTIONS]
+    if not entry and join.kind == "projection":
+        entry = _normed_base(g, join)
     pre = bool(entry)
     if pre and out:
         placement, norms = "sandwich", entry + out
@@ -84,10 +87,25 @@ def _place(g: "Graph", join: Join, terms: list[Term], raw: set[State], normed: d
     return Place(join, terms, placement, norms[0].name if norms else None, norms, g.record.calls[call].path, call)
 
 
+def _normed_base(g: "Graph", join: Join) -> list[Norm]:
+    """The norm behind which shortcut and branch part, where it runs inside the joiner: pre-activation with a projection."""
+    state: State | None = join.before
+    while state is not None and state.via == "act":
+        state = state.prev
+    call = g.record.calls[g.nodes[join.node].call]
+    if state is None or state.norm is None or not call.first <= state.node < join.node or state.prev is None or state.prev.root is state:
+        return []
+    return [state.norm]
+
+
 def _terms(g: "Graph", join: Join) -> list[Term]:
     if join.folded:
-        return [t for inner in join.folded for t in _terms(g, inner)]
-    ends = _ends(g, join.branch, 0, 1.0, None)
+        found = [t for inner in join.folded for t in _terms(g, inner)]
+        for term in found:
+            term.marks |= join.marks
+            term.gain = _times(term.gain, join.factor)
+        return found
+    ends = _ends(g, join.branch, join.marks, join.factor, None)
     several = len(ends) > 1
     found = []
     for end, marks, gain, norm in ends:
@@ -99,7 +117,7 @@ def _terms(g: "Graph", join: Join) -> list[Term]:
         kept[0].modules += tuple(m for t in found if t not in kept for m in t.modules)
         found = kept
     if not found:
-        found.append(_term(g, join, join.branch, join.region, g.marks[join.branch], g.gain[join.branch], None))
+        found.append(_term(g, join, join.branch, join.region, join.marks | g.marks[join.branch], _times(join.factor, g.gain[join.branch]), None))
     return found
 
 
@@ -107,13 +125,13 @@ def _ends(g: "Graph", n: int, marks: int, gain: float | None, norm: Norm | None)
     """Walk back over scales, drop-outs, norms and sums to the ends of the sublayers."""
     state = g.state[n]
     assert state is not None
-    if state.via == "join" or g.joins.by_state.get(state):
+    if state.via == "join":
         return [(n, marks | g.marks[n], _times(gain, g.gain[n]), norm)]
     marks, gain = marks | g.marks[n], _times(gain, g.gain[n])
     if state.via == "norm" and state.norm is not None and norm is None:
         return _ends(g, state.norm.source, marks, gain, state.norm)
     parts = g.terms.get(state.node)
-    if parts and len(parts) > 1 and norm is None:
+    if parts and len(parts) > 1:
         return [e for p in parts for e in _ends(g, p, marks, gain, norm)]
     return [(state.node, marks, gain, norm)]
 
@@ -225,14 +243,26 @@ def scale_of(marks: int, gain: float | None) -> tuple[str, float | None]:
     return "none", gain
 
 
-def shortcut_of(g: "Graph", join: Join) -> str:
-    """One of the kinds of a shortcut."""
+def shortcut_of(g: "Graph", join: Join, post: set[State]) -> str:
+    """One of the kinds of a shortcut. `post`: states whose norm is a post-norm. A norm behind the stem is part of the stem."""
     if join.kind == "projection":
         return "projection"
     if g.marks[join.shortcut] & MIXED:
         return "mixed"
-    via = join.before.via
-    return "normed" if via == "norm" else "pooled" if via == "pool" else "identity"
+    state = join.before
+    if state.via == "norm" and state.prev is not None:
+        source = state.prev.prev if state.prev.via == "centred" else state.prev
+        behind_stem = source is None or (source not in post and not _has_join(source))
+        return "identity" if behind_stem or source in post else "normed"
+    return "pooled" if state.via == "pool" else "identity"
+
+
+def _has_join(state: State | None) -> bool:
+    while state is not None:
+        if state.via == "join":
+            return True
+        state = state.prev
+    return False
 
 
 def _times(a: float | None, b: float | None) -> float | None:

@@ -66,6 +66,8 @@ class Join:
     gain: float | None
     folded: tuple["Join", ...] = ()         # inner joins of a double skip, told as one
     in_place: bool = False
+    marks: int = 0                          # what stands on the branch operand besides its own marks
+    factor: float | None = 1.0              # the constant on the branch operand; None: not a constant
 
 
 # Marks a node carries from the birth of its state on.

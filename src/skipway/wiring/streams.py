@@ -23,14 +23,16 @@ class Flow:
 
 def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
     """Flows in order of use, main ones first."""
-    inner = _inner(places)
+    whole = tuple(n for n in g.record.outputs if _numel(g.nodes[n].shape) > 1) or g.record.outputs
+    live, principal = ancestors(g, whole), ancestors(g, whole[:1])
+    inner, long = _inner(g, [p for p in places if p.join.node in live or not g.users[p.join.node]])
     flows: dict[tuple[int, State], Flow] = {}
     for place in places:
+        if place.join.node in long:
+            continue
         outer = inner.get(place.join.node, -1)
         root = place.join.before.root if outer < 0 else _start(place.join.before)
         flows.setdefault((outer, root), Flow(root, [])).places.append(place)
-    live = ancestors(g, g.record.outputs)
-    principal = ancestors(g, g.record.outputs[:1])
     for (outer, _), flow in flows.items():
         flow.main = outer < 0 and any(p.join.node in live for p in flow.places)
         if flow.main and not any(p.join.node in principal for p in flow.places):
@@ -57,20 +59,94 @@ def ancestors(g: "Graph", nodes: tuple[int, ...]) -> set[int]:
     return seen
 
 
-def _inner(places: list[Place]) -> dict[int, int]:
-    """Joins that lie inside the branch of another join, with that join: all but those that continue its very shortcut."""
-    joined = {p.join.node: p.join for p in places}
-    found: dict[int, int] = {}
-    for place in places:
-        join = place.join
-        for n in join.region.nodes:
-            other = joined.get(n)
-            if other is not None and other is not join and not _continues(other.before, join.before):
-                found.setdefault(n, join.node)
+def real(g: "Graph", places: list[Place]) -> list[Place]:
+    """Places without the sums that only look like joins; the graph forgets those too."""
+    if g.scores or len(places) > 1:
+        places = [p for p in places if not _passing(g, p, places)]
+        g.joins.found = [p.join for p in places]
+    return places
+
+
+def _passing(g: "Graph", place: Place, places: list[Place]) -> bool:
+    """A sum that is read and then left behind, while one of its operands goes on as the stream: positions added to a query.
+
+    Scores of an attention, to which a mask is added, are another such sum.
+    """
+    join = place.join
+    if join.node in g.scores:
+        return True
+    later = [p for p in places if p.join.node > join.node]
+    if any(p.join.before.has(join.after) for p in later):
+        return False
+    carried = _read(g.state[join.branch])
+    for other in later:
+        if join.node not in _inside(other):
+            continue
+        if other.join.before in carried:
+            return True
+        if other.join.before is join.before and _within(g, place.call, other.call) and place.call != other.call:
+            return True
+    return False
+
+
+def _inside(place: Place) -> set[int]:
+    if place.inside is None:
+        place.inside = set(place.join.region.nodes)
+    return place.inside
+
+
+def _read(state: State | None) -> list[State]:
+    """A state and what it is a norm or an activation of."""
+    found: list[State] = []
+    while state is not None:
+        found.append(state)
+        state = state.prev if state.via in ("norm", "centred", "act") else None
     return found
 
 
-def _continues(state: State, first: State) -> bool:
+def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
+    """Joins that lie inside the branch of another join, with that join; and long skips over blocks of other streams."""
+    joined = {p.join.node: p for p in places}
+    found: dict[int, int] = {}
+    long: set[int] = set()
+    for place in places:
+        join = place.join
+        size = _numel(g.nodes[join.node].shape)
+        outside: set[tuple[str, int]] = set()
+        for n in join.region.nodes:
+            other = joined.get(n)
+            if other is None or other is place or continues(other.join.before, join.before):
+                continue
+            if other.join.before.root.node < join.before.root.node:
+                continue
+            if _numel(g.nodes[n].shape) > 4 * size or not _within(g, other.call, _home(g, place)):
+                outside.add(block_of(g, other))
+            else:
+                found.setdefault(n, join.node)
+        if len(outside) > 1:
+            long.add(join.node)
+    return {n: outer for n, outer in found.items() if outer not in long}, long
+
+
+def _home(g: "Graph", place: Place) -> int:
+    """The call that a join closes: its numbered block; else the module that adds, or the one around where that holds nothing learned."""
+    calls = g.record.calls
+    call = calls[place.call]
+    while call.parent >= 0 and call.parent != call.id:
+        if call.path.rpartition(".")[2].isdigit():
+            return call.id
+        call = calls[call.parent]
+    own = calls[place.call]
+    return own.id if any(g.learned[n] for n in range(own.first, own.last)) or own.parent < 0 else own.parent
+
+
+def _within(g: "Graph", call: int, outer: int) -> bool:
+    while call != outer and call > 0:
+        call = g.record.calls[call].parent
+    return call == outer
+
+
+def continues(state: State, first: State) -> bool:
     """Whether `state` is `first` or comes after it on the stream itself, through joins and activations alone."""
     while state is not first:
         if state.prev is None or state.via not in ("join", "act", "self_add"):
@@ -86,22 +162,25 @@ def _start(state: State) -> State:
 
 
 def _head(g: "Graph", flow: Flow, flows: list[Flow]) -> bool:
-    """A single join on a value that is smaller than the stream it was read from: a pooling head."""
+    """A single join on a value smaller than the stream that it was pooled or picked from: a pooling head."""
     if len(flow.places) > 1:
         return False
     join = flow.places[0].join
     size = _numel(g.nodes[join.node].shape)
-    earlier = [f for f in flows if f.places[-1].join.node < flow.root.node and len(f.places) > 1]
-    return any(size < _numel(g.nodes[f.places[-1].join.node].shape) for f in earlier)
+    if not any(f.places[-1].join.node < flow.root.node and len(f.places) > 1 and size < _numel(g.nodes[f.places[-1].join.node].shape) for f in flows):
+        return False
+    sources = [flow.root.node, *[i for i in g.nodes[flow.root.node].ins if g.signal[i]]]
+    return any(g.marks[i] & PART or (s is not None and s.via in ("attention", "product", "pool")) for i in sources for s in [g.state[i]])
 
 
 def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: set[State]) -> Stream:
     calls = g.record.calls
     blocks: dict[tuple[str, int], int] = {}
     sites = []
+    post = {p.join.after for p in flow.places if p.placement == "post"}
     for index, place in enumerate(flow.places):
         layer = blocks.setdefault(block_of(g, place), len(blocks))
-        sites.append(_site(g, place, index, layer))
+        sites.append(_site(g, place, index, layer, post))
     lanes = max(g.mixed.get(flow.root, 1), 1)
     base = _name(calls[g.nodes[flow.root.node].call].path, [p.module for p in flow.places])
     taken[base] = taken.get(base, 0) + 1
@@ -110,7 +189,14 @@ def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: set[State]) ->
     return Stream(name, flow.main, lanes, stem, final_norm(g, flow, stems), tuple(sites))
 
 
-def _site(g: "Graph", place: Place, index: int, layer: int) -> Site:
+def _last_join(state: State) -> State:
+    """The newest join at or before a state, or where its stream starts."""
+    while state.via != "join" and state.prev is not None:
+        state = state.prev
+    return state
+
+
+def _site(g: "Graph", place: Place, index: int, layer: int, post: set[State]) -> Site:
     join, node = place.join, g.nodes[place.join.node]
     marks = 0
     gain: float | None = place.terms[0].gain if place.terms else None
@@ -119,12 +205,12 @@ def _site(g: "Graph", place: Place, index: int, layer: int) -> Site:
         if term.gain != gain:
             gain = None
     scale, constant = scale_of(marks, gain)
-    older = any(s is not join.before and s.depth < join.before.depth for t in place.terms for s in t.reads) and not any(
-        s is join.before for t in place.terms for s in t.reads)
+    reads = {s for t in place.terms for s in t.reads}
+    older = bool(reads) and all(s.depth < _last_join(join.before).depth for s in reads)
     file, line = node.where or (None, None)
     branches = tuple(Branch(t.kind, t.modules) for t in place.terms)
     norms = tuple(dict.fromkeys(g.record.calls[n.call].path for n in place.norms))
-    return Site(index, layer, place.module, file, line, place.placement, place.norm, norms, shortcut_of(g, join), _rounded(join.gain), scale,
+    return Site(index, layer, place.module, file, line, place.placement, place.norm, norms, shortcut_of(g, join, post), _rounded(join.gain), scale,
                 _rounded(constant) if scale in ("none", "constant") else None, len(place.terms) > 1 or older, join.in_place, branches)
 
 
@@ -147,9 +233,12 @@ def block_of(g: "Graph", place: Place) -> tuple[str, int]:
 def final_norm(g: "Graph", flow: Flow, stems: set[State]) -> str | None:
     """Path of the module that norms the last state as a whole, or None. A norm before the stem of a next stream is not one."""
     last = flow.places[-1]
-    if last.placement == "post":
-        return None
     after = last.join.after
+    if last.placement == "post":                    # the post-norm belongs to the site; another one on top of it is a final norm
+        made = next((s for s in g.state[after.node:] if s is not None and s.norm is last.norms[0]), None)
+        if made is None:
+            return None
+        after = made
     regions = {n for p in flow.places for n in p.join.region.nodes}
     lanes = max(g.mixed.get(flow.root, 1), 1)
     size = _numel(g.nodes[after.node].shape)

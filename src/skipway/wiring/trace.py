@@ -9,7 +9,7 @@ from torch import nn
 from skipway.wiring.forward import How, record
 from skipway.wiring.graph import Graph
 from skipway.wiring.sites import Place, describe
-from skipway.wiring.streams import Flow, assemble
+from skipway.wiring.streams import Flow, assemble, real
 from skipway.wiring.structure import Wiring
 
 
@@ -19,7 +19,7 @@ class Recovery:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.record = graph.record
-        self.places: list[Place] = describe(graph)
+        self.places: list[Place] = real(graph, describe(graph))
         self.flows: list[Flow] = assemble(graph, self.places)
 
 
