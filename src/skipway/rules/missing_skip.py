@@ -93,7 +93,8 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         return
     found = [(c, u) for c in calls for u in [facts.trunk.standing(c)] if u is not None and u.sublayer]
     smallest = [(c, u) for c, u in found if not any(d is not c and c.first <= d.first and d.last <= c.last for d, _ in found)]
-    bypassed = {type(c.module) for c in calls for p in facts.places if c.last > c.first and c.last - 1 in set(p.join.region.nodes)}
+    around = set().union(*[p.join.region.nodes for p in facts.places])
+    bypassed = {type(c.module) for c in calls if c.last > c.first and c.last - 1 in around}
     kinds = Counter(type(c.module) for c, _ in smallest)
     for call, unit in smallest:
         parent = calls[call.parent]

@@ -99,6 +99,10 @@ JOINING = frozenset("add sub rsub addcmul addcdiv lerp addmm baddbmm addbmm addm
 class Recorder(TorchDispatchMode):
     """Records operations; `call` is what `nn.Module.__call__` becomes while it is active."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False                            # compiled parts run eagerly anyway; the wrapper would cost time at every operation
+
     def __init__(self, model: nn.Module, abstract: bool, dtype: torch.dtype | None = None, alike: dict[int, int] | None = None) -> None:
         super().__init__()
         self.abstract = abstract
