@@ -251,6 +251,8 @@ def fault_truth(plan: TokenPlan) -> Fault | None:
         path, at = block_path("", i, block), 1 if block.stale else block.fault_at
         places += [owner(path, at, block.sites[at].wrapper), f"{path}.sub.{at}.*"]
         touched.append(f"{path}.*")
+    if plan.fault == "memory_shortcut":                 # the memory becomes the stream, so later blocks attend to their own stream
+        touched = [f"{block_path('', i, b)}.*" for i, b in enumerate(plan.stack.blocks) if i >= min(plan.fault_blocks)]
     return Fault(plan.fault, kind.codes, tuple(places) or ("*",), kind.also, tuple(touched))
 
 

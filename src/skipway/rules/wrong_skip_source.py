@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
 from skipway.wiring.sites import Place
+from skipway.wiring.states import State
 from skipway.wiring.streams import ancestors
 
 CODE = "SKW104"
@@ -37,22 +38,25 @@ SEVERITY = "error"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
-    joined = {p.join.node: p for p in facts.places}
+    by_state = {p.join.after: p for p in facts.places}
     for spot in facts.spots:
-        place = spot.place
-        yield from _stale(facts, place, [joined[n] for n in place.join.region.nodes if n in joined and joined[n] is not place])
-        yield from _other_stream(facts, place)
+        yield from _stale(facts, spot.place, by_state)
+        yield from _other_stream(facts, spot.place)
 
 
-def _stale(facts: Facts, place: Place, inside: list[Place]) -> Iterator[Hit]:
-    """The branch reads a later state of the stream than the shortcut carries."""
-    same = [p for p in inside if p.join.before is place.join.before and _beside(p.module, place.module)]
-    if not same or len(inside) > 2:
-        return
-    where, newer = facts.sublayer(place), facts.sublayer(same[-1])
-    text = (f"the shortcut of `{where}` is the state from before `{newer}`, but its branch reads the state after it: "
-            f"what `{newer}` wrote leaves the stream; add the newer state")
-    yield Hit(where, text, None, facts.line(place.join.node), {"bypassed": newer})
+def _stale(facts: Facts, place: Place, by_state: dict[State, Place]) -> Iterator[Hit]:
+    """The branch reads a later state of the stream than the shortcut carries, and that state is left behind."""
+    before = place.join.before
+    for state in {s for n in place.join.region.hits if (s := facts.graph.state[n]) is not None and not before.has(s)}:
+        newer = by_state.get(state)
+        if newer is None or newer.join.before is not before or not _beside(newer.module, place.module):
+            continue
+        if any(p.join.before.has(state) for p in facts.places):         # it goes on: coupled streams, as in reversible nets
+            continue
+        where, passed = facts.sublayer(place), facts.sublayer(newer)
+        text = (f"the shortcut of `{where}` is the state from before `{passed}`, but its branch reads the state after it: "
+                f"what `{passed}` wrote leaves the stream; add the newer state")
+        yield Hit(where, text, None, facts.line(place.join.node), {"bypassed": passed})
 
 
 def _beside(inner: str, outer: str) -> bool:

@@ -17,7 +17,7 @@ from skipway.wiring.states import (
 )
 
 # What is known of a node that carries no signal.
-STORED, MATRIX, INVERSE, NOISE = 1, 2, 4, 8
+STORED, MATRIX, INVERSE, NOISE, ROOT = 1, 2, 4, 8, 16
 
 
 class Graph:
@@ -105,7 +105,9 @@ class Graph:
         mark = 0
         for i in node.ins:
             mark |= self.table[i]
-        if node.op in ("rsqrt", "reciprocal") or (node.op == "pow" and _scalar(node) in (-0.5, -1)) or (node.op == "div" and mark & STORED and len(node.ins) < 2):
+        if node.op == "sqrt" or (node.op == "pow" and _scalar(node) == 0.5):
+            mark |= ROOT
+        elif node.op == "rsqrt" or (node.op == "pow" and _scalar(node) == -0.5) or (node.op in ("reciprocal", "div") and self.table[node.ins[-1]] & ROOT):
             mark |= INVERSE
         if node.op in ops.RANDOM:
             mark |= NOISE
@@ -240,7 +242,7 @@ class Graph:
         table, size = self.table[other], _numel(self.nodes[other])
         if table & NOISE:
             self._carry(node, source, RANDOM | DROPPED)
-        elif table & INVERSE and table & STORED and not self.nodes[other].op.startswith("sinusoid"):
+        elif table & INVERSE and table & STORED:
             self._normed(node, source, "BatchNorm")
         elif table & STORED:
             state = self.state[source]
@@ -292,7 +294,7 @@ class Graph:
     def _normed(self, node: Node, source: int, name: str) -> None:
         state = self._fresh(node, "norm", self.state[source])
         state.norm = Norm(name, node.call, source)
-        self.linear[node.id] = self.linear[source]
+        self.linear[node.id] = self.linear[source] or self.state[source]
 
     def _norm_by(self, node: Node, value: int, by: int) -> bool:
         """A value times or over a statistic of itself that holds a square is a norm: RMSNorm, LayerNorm where it was centred."""
@@ -376,7 +378,7 @@ class Graph:
         elif len(signals) == 1:
             second = signals[0] == node.ins[1]
             self._shifted(node, signals[0], sign * alpha if second else 1.0)
-        elif node.op == "sub" and self._centres(node):
+        elif node.op == "sub" and (self._centres(node) or self._detrends(node)):
             return
         else:
             factors = (-1.0, 1.0) if node.op == "rsub" else (1.0, sign * alpha)
@@ -393,6 +395,15 @@ class Graph:
             return False
         made = self._fresh(node, "centred", state)
         self.centred[made] = state
+        return True
+
+    def _detrends(self, node: Node) -> bool:
+        """A value minus a moving average of itself goes on as itself."""
+        a, b = node.ins
+        pooled = self.state[b]
+        if pooled is None or pooled.via != "pool" or pooled.prev is not self.state[a] or node.shape != self.nodes[b].shape:
+            return False
+        self._carry(node, a)
         return True
 
     def _neg(self, node: Node, signals: list[int]) -> None:
@@ -457,6 +468,9 @@ class Graph:
             self.learned[n] = 1
             return
         source = signals[0]
+        if not any(self.table[i] & STORED for i in node.ins if i != source):
+            self._fresh(node, "product")
+            return
         self._fresh(node, "learned")
         self.learned[n] = 1
         self.linear[n] = self.state[source]

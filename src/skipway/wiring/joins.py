@@ -7,6 +7,7 @@ partner is not linear. Everything else is a sum of branches.
 
 from typing import TYPE_CHECKING
 
+from skipway.wiring import operations as ops
 from skipway.wiring.states import CONSTANT, GATED, MIXED, MOVED, PART, Join, Region, State
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Joins:
         total = None if through is None else _plus(_times(g.gain[a], fa), through)
         if total is not None and abs(total) < 1e-9:
             g._fresh(node, "difference")
-        elif len(passed) > LONG:
+        elif len(passed) > (LONG if total is not None else 1):
             self.long.append((node.id, sa, sb))
             g._carry(node, b)
         else:
@@ -187,15 +188,40 @@ class Joins:
         new, old = g.nodes[shortcut].shape, g.nodes[base.node].shape
         if new != g.nodes[branch].shape or len(new) != len(old) or len(new) < 2 or new[0] != old[0]:
             return False
-        return len(new) >= 4 or (new != old and all(a <= b for a, b in zip(new[1:-1], old[1:-1], strict=True)))
+        return self._convolved(shortcut) or (new != old and all(a <= b for a, b in zip(new[1:-1], old[1:-1], strict=True)))
+
+    def _convolved(self, n: int) -> bool:
+        """Whether the last learned operation before a node, norms and pools apart, is a convolution."""
+        g = self.graph
+        for _ in range(16):
+            state = g.state[n]
+            assert state is not None
+            if g.nodes[state.node].op in ops.CONVOLUTIONS:
+                return True
+            signals = [i for i in g.nodes[state.node].ins if g.signal[i]]
+            if state.via not in ("norm", "pool") or not signals:
+                return False
+            n = signals[0]
+        return False
 
     def _shared(self, region: Region, own: Region, base: State) -> bool:
         """Whether the branch runs through the projection itself, or around whole blocks of the stream (a lateral connection)."""
+        g = self.graph
         both = set(region.nodes).intersection(own.nodes)
-        inside = set(region.nodes)
-        return any(self.graph.learned[n] for n in both) or any(j.node in inside and j.before.has(base) for j in self.found)
+        beyond = any((s := g.state[n]) is not None and not base.has(s) for n in region.hits)
+        return beyond or any(g.learned[n] for n in both)
 
     # reachability
+
+    def _goes_on(self, state: State, carried: State) -> bool:
+        """Whether a state comes after one that `carried` continues, through joins and activations alone: the stream beyond it."""
+        if state.via != "join":
+            return False
+        while state.via in ("join", "act", "self_add") and state.prev is not None:
+            state = state.prev
+            if carried.has(state):
+                return True
+        return False
 
     def reach(self, start: int, carried: State, among: tuple[int, ...] | None = None) -> Region | None:
         """The nodes through which `start` descends from `carried` or a state that it continues; None where it does not.
@@ -216,7 +242,7 @@ class Joins:
                 stack.pop()
                 continue
             state = states[v]
-            if v != start and state is not None and state.root is carried.root and carried.has(state):
+            if v != start and state is not None and state.root is carried.root and (carried.has(state) or self._goes_on(state, carried)):
                 found[v] = 1
                 hits.add(v)
                 stack.pop()

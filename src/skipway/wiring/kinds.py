@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from torch import nn
+
 from skipway.wiring import operations as ops
 from skipway.wiring.states import Region
 
@@ -18,28 +20,38 @@ def kind_of(g: "Graph", region: Region) -> str:
     names = {g.nodes[n].op for n in region.nodes}
     attends = [g.attention[n] for n in region.nodes if n in g.attention] or _sampled(g, region)
     if attends:
-        return _attention(region, inside, attends)
+        return _attention(region, inside, attends[-1:])
     learned = [n for n in region.nodes if g.learned[n]]
     products = [n for n in learned if g.state[n] is not None and g.state[n].via == "product"]  # type: ignore[union-attr]
     weights = [n for n in learned if n not in products]
     convolutions = [n for n in weights if g.nodes[n].op in ops.CONVOLUTIONS]
     if names & _DISPATCH:
         return "moe"
-    if _recurs(g, region, convolutions, names, products):
-        return "ssm" if _causal(g, convolutions) or names & ops.RECURRENCES else "other"
-    if _routes(g, region, inside, names):
-        return "moe"
+    cells = any(isinstance(g.record.calls[g.nodes[n].call].module, nn.RNNBase | nn.RNNCellBase) for n in learned)
+    if cells or _recurs(g, region, convolutions, names, products):
+        return "ssm" if cells or _causal(g, convolutions) or names & ops.RECURRENCES else "other"
+    weighted = [g.weighted[n] for n in region.nodes if n in g.weighted]
+    if weighted:
+        return _attention(region, inside, weighted[-1:])
+    bent = any(s.via in ("act", "product") for n in region.nodes if (s := g.state[n]) is not None and s.node == n)
+    active = any(s.via == "act" for n in region.nodes if (s := g.state[n]) is not None and s.node == n)
     spatial = [n for n in convolutions if _kernel(g, n) > 1]
     if spatial:
-        dense = all(g.nodes[n].op in ops.MATMULS for n in (weights[0], weights[-1]))
-        return "ffn" if dense and len(weights) > 2 and len(spatial) == 1 else "conv"
-    weighted = [g.weighted[n] for n in region.nodes if n in g.weighted]
-    if weighted or _summed_softmax(g, region):
-        return _attention(region, inside, weighted)
-    if products:
+        dense = [n for n in weights if g.nodes[n].op in ops.MATMULS]
+        return "ffn" if weights[0] in dense and len(dense) > 1 and len(spatial) == 1 and active else "conv"
+    if _routes(g, region, inside, names):
+        return "moe"
+    if _summed_softmax(g, region):
+        return "self_attention"
+    if products or _foreign(g, region, inside):
         return "other"
-    bent = any(s.via in ("act", "product") for n in region.nodes if (s := g.state[n]) is not None and s.node == n)
     return "ffn" if len(weights) >= 2 and bent else "other"
+
+
+def _foreign(g: "Graph", region: Region, inside: set[int]) -> bool:
+    """Whether a product brings in a signal that is not computed from the stream."""
+    known = inside | region.hits
+    return any(n in inside and not (a in known and b in known) for n, a, b in g.products)
 
 
 def _attention(region: Region, inside: set[int], attends: list[tuple[int, ...]]) -> str:
@@ -99,4 +111,11 @@ def _routes(g: "Graph", region: Region, inside: set[int], names: set[str]) -> bo
             if g.nodes[u].op in ("topk", "argmax", "sort") and (u in inside or g.depends[u]):
                 return True
     experts = [n for n in region.nodes if g.nodes[n].op in ops.SOFTMAXES and _over_outputs(g, n)]
-    return any(g.nodes[u].op in ops.PARTS | {"mul"} for n in experts for u in g.users[n])
+    return any(g.nodes[u].op in ops.PARTS or (g.nodes[u].op == "mul" and _numel(g, n) * 2 <= _numel(g, u)) for n in experts for u in g.users[n])
+
+
+def _numel(g: "Graph", n: int) -> int:
+    size = 1
+    for s in g.nodes[n].shape:
+        size *= s
+    return size

@@ -20,6 +20,11 @@ def born_by_expand(g: "Graph", node: "Node", source: int) -> None:
     """`x[:, None].expand(-1, n, ...)` and `repeat`: n equal copies along a new axis."""
     old, new = g.nodes[source].shape, node.shape
     old = (1,) * (len(new) - len(old)) + old
+    if node.op == "repeat" and len(old) == len(new) and source not in g.lane:
+        wider = [d for d in range(len(new)) if new[d] != old[d]]
+        if len(wider) == 1 and old[wider[0]] > 1 and 2 <= new[wider[0]] // old[wider[0]] <= MOST:
+            g.lane[node.id] = (old[wider[0]] * _product(new[wider[0] + 1:]), new[wider[0]] // old[wider[0]])
+            return
     grown = [d for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
     if len(grown) == 1 and old[grown[0]] == 1 and 2 <= new[grown[0]] <= MOST and source not in g.lane and _product(new[grown[0] + 1:]) > 1:
         g.lane[node.id] = (_product(new[grown[0] + 1:]), new[grown[0]])

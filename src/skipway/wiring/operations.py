@@ -58,7 +58,7 @@ MIXERS = _set("_fft_r2c _fft_c2c _fft_c2r fft_fft fft_fft2")
 # Shape in, fresh numbers out: what they return carries no signal.
 FRESH = _set("""
     empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_zeros new_ones new_full new_empty_strided empty
-    zeros ones full arange rand randn bernoulli eye scalar_tensor empty_strided argmax argmin uniform normal randint randperm linspace zero fill
+    zeros ones full arange rand randn bernoulli eye scalar_tensor empty_strided uniform normal randint randperm linspace zero fill
     exponential
 """)
 RANDOM = _set("bernoulli rand rand_like randn randn_like uniform normal randint randint_like exponential native_dropout")

@@ -75,6 +75,8 @@ def _place(g: "Graph", join: Join, terms: list[Term], raw: set[State], normed: d
         placement, norms = "pre", entry
     elif out:
         placement, norms = "output", out
+    elif join.after not in raw and join.after in normed and _own(g, join, normed[join.after]):
+        placement, norms = "post", [normed[join.after]]
     elif inner and any(t.kind == "conv" for t in terms):
         placement, norms = "inner", inner
     elif join.after not in raw and join.after in normed:
@@ -85,6 +87,12 @@ def _place(g: "Graph", join: Join, terms: list[Term], raw: set[State], normed: d
         placement, norms = "none", []
     call = g.nodes[join.node].call
     return Place(join, terms, placement, norms[0].name if norms else None, norms, g.record.calls[call].path, call)
+
+
+def _own(g: "Graph", join: Join, norm: Norm) -> bool:
+    """Whether the norm of a sum is called by the very forward that adds."""
+    home = g.nodes[join.node].call
+    return home in (norm.call, g.record.calls[norm.call].parent)
 
 
 def _normed_base(g: "Graph", join: Join) -> list[Norm]:
@@ -130,6 +138,9 @@ def _ends(g: "Graph", n: int, marks: int, gain: float | None, norm: Norm | None)
     marks, gain = marks | g.marks[n], _times(gain, g.gain[n])
     if state.via == "norm" and state.norm is not None and norm is None:
         return _ends(g, state.norm.source, marks, gain, state.norm)
+    ended = state.prev
+    if state.via == "act" and norm is None and ended is not None and ended.norm is not None and ended.norm.name in ("BatchNorm", "GroupNorm"):
+        return _ends(g, ended.norm.source, marks, gain, ended.norm)             # conv, norm, activation
     parts = g.terms.get(state.node)
     if parts and len(parts) > 1:
         return [e for p in parts for e in _ends(g, p, marks, gain, norm)]
@@ -170,7 +181,7 @@ def _entries(g: "Graph", region: Region) -> tuple[int, list[Norm], set[State]]:
                 if label[i] & RAW:
                     raw_reads |= source.get(i, frozenset())
             continue
-        if n in g.statistic or n in g.square:
+        if n in g.statistic or n in g.square or (node.op == "cat" and len(ins) < sum(g.signal[i] for i in node.ins)):
             continue
         label[n] = mark
         source[n] = frozenset().union(*[source.get(i, frozenset()) for i in ins])

@@ -39,12 +39,24 @@ def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
             flow.main = len(flow.places) > 1
         if flow.main and _head(g, flow, list(flows.values())):
             flow.main = False
+    for flow in flows.values():
+        _settle(g, flow)
     ordered = sorted(flows.values(), key=lambda f: (not f.main, f.places[0].join.node))
     taken: dict[str, int] = {}
     stems = _stems(g, ordered)
     for flow in ordered:
         flow.stream = _stream(g, flow, taken, stems)
     return ordered
+
+
+def _settle(g: "Graph", flow: Flow) -> None:
+    """A sum at the end of a stream that alone is normed, by nothing in its own block, is followed by a final norm, not a post-norm."""
+    last = flow.places[-1]
+    if last.placement != "post" or len(flow.places) < 2 or any(p.placement == "post" for p in flow.places[:-1]):
+        return
+    path = block_of(g, last)[0]
+    if path and not g.record.calls[last.norms[0].call].path.startswith(path + "."):
+        last.placement, last.norm, last.norms = "none", None, []
 
 
 def ancestors(g: "Graph", nodes: tuple[int, ...]) -> set[int]:
@@ -91,7 +103,7 @@ def _passing(g: "Graph", place: Place, places: list[Place]) -> bool:
 
 def _inside(place: Place) -> set[int]:
     if place.inside is None:
-        place.inside = set(place.join.region.nodes)
+        place.inside = set(place.join.region.nodes) | place.join.region.hits
     return place.inside
 
 
@@ -111,15 +123,16 @@ def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
     long: set[int] = set()
     for place in places:
         join = place.join
-        size = _numel(g.nodes[join.node].shape)
+        size, home = _numel(g.nodes[join.node].shape), _home(g, place)
+        numbered = block_of(g, place)[0].rpartition(".")[2].isdigit()
+        held = [joined[n] for n in join.region.nodes if n in joined and joined[n] is not place]
+        held = [o for o in held if not continues(o.join.before, join.before) and o.join.before.root.node >= join.before.root.node]
+        blocks = {block_of(g, o) for o in held if block_of(g, o)[0].rpartition(".")[2].isdigit()}
         outside: set[tuple[str, int]] = set()
-        for n in join.region.nodes:
-            other = joined.get(n)
-            if other is None or other is place or continues(other.join.before, join.before):
-                continue
-            if other.join.before.root.node < join.before.root.node:
-                continue
-            if _numel(g.nodes[n].shape) > 4 * size or not _within(g, other.call, _home(g, place)):
+        for other in held:
+            n = other.join.node
+            top = not numbered and len(blocks) > 1          # an add outside of all blocks does not enclose blocks
+            if top or not _within(g, other.call, home) or (home == 0 and _numel(g.nodes[n].shape) > 4 * size):
                 outside.add(block_of(g, other))
             else:
                 found.setdefault(n, join.node)
@@ -173,7 +186,7 @@ def _head(g: "Graph", flow: Flow, flows: list[Flow]) -> bool:
     return any(g.marks[i] & PART or (s is not None and s.via in ("attention", "product", "pool")) for i in sources for s in [g.state[i]])
 
 
-def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: set[State]) -> Stream:
+def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: dict[State, int]) -> Stream:
     calls = g.record.calls
     blocks: dict[tuple[str, int], int] = {}
     sites = []
@@ -230,7 +243,7 @@ def block_of(g: "Graph", place: Place) -> tuple[str, int]:
     return chosen.path, chosen.number
 
 
-def final_norm(g: "Graph", flow: Flow, stems: set[State]) -> str | None:
+def final_norm(g: "Graph", flow: Flow, stems: dict[State, int]) -> str | None:
     """Path of the module that norms the last state as a whole, or None. A norm before the stem of a next stream is not one."""
     last = flow.places[-1]
     after = last.join.after
@@ -245,19 +258,22 @@ def final_norm(g: "Graph", flow: Flow, stems: set[State]) -> str | None:
     through = ("norm", "centred", "stack", "pool") if lanes > 1 else ("norm", "centred")
     for node in g.nodes[after.node + 1:]:
         state = g.state[node.id]
-        if state is None or state.norm is None or state.node != node.id or node.id in regions or state in stems or not state.has(after):
+        if state is None or state.norm is None or state.node != node.id or node.id in regions or not state.has(after):
             continue
+        if stems.get(state) == g.record.calls[state.norm.call].parent:
+            continue                                    # a norm and the stem of the next stream in one forward: a transition
         if not g.marks[state.norm.source] & PART and _numel(node.shape) * lanes >= size and _passes(state, after, through):
             return g.record.calls[state.norm.call].path or type(g.record.model).__name__
     return None
 
 
-def _stems(g: "Graph", flows: list[Flow]) -> set[State]:
-    """States from which one learned operation makes the first state of a main stream."""
-    found: set[State] = set()
+def _stems(g: "Graph", flows: list[Flow]) -> dict[State, int]:
+    """States from which one learned operation makes the first state of a main stream -> the call around that operation."""
+    found: dict[State, int] = {}
     for flow in flows:
-        if flow.main and g.learned[flow.root.node]:
-            found.update(s for i in g.nodes[flow.root.node].ins if (s := g.state[i]) is not None)
+        node = g.nodes[flow.root.node]
+        if flow.main and g.learned[node.id]:
+            found.update({s: g.record.calls[node.call].parent for i in node.ins if (s := g.state[i]) is not None})
     return found
 
 

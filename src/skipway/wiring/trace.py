@@ -8,9 +8,22 @@ from torch import nn
 
 from skipway.wiring.forward import How, record
 from skipway.wiring.graph import Graph
+from skipway.wiring.record import Record
 from skipway.wiring.sites import Place, describe
+from skipway.wiring.stems import next_stem
 from skipway.wiring.streams import Flow, assemble, real
 from skipway.wiring.structure import Wiring
+
+
+def label(found: Record) -> Graph:
+    """The labelled graph of a record, with tables that turn out to be streams counted as inputs."""
+    graph = Graph(found)
+    for _ in range(8):
+        stem = next_stem(graph)
+        if stem is None or stem in graph.stems:
+            break
+        graph = Graph(found, graph.stems | {stem})
+    return graph
 
 
 class Recovery:
@@ -51,7 +64,7 @@ def trace_method(model: nn.Module, method: str | None, args: tuple[Any, ...], kw
     collecting = gc.isenabled()
     gc.disable()                                    # many small objects, all of them alive: collecting would only cost time
     try:
-        facts = Recovery(Graph(record(model, args, kwargs, How(method, dtype))))
+        facts = Recovery(label(record(model, args, kwargs, How(method, dtype))))
     finally:
         if collecting:
             gc.enable()

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from skipway.wiring import operations as ops
-from skipway.wiring.streams import continues
 
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
@@ -37,12 +36,10 @@ class Trunk:
         if outputs:
             for starts in _sources(g):
                 self._sweep(starts, outputs[0])
-        joined = {j.node: j for j in g.joins.found}
         self.bypassed: set[int] = set()                 # learned nodes that some join goes around
         for join in g.joins.found:
-            if join.folded or not any(n in joined and continues(joined[n].before, join.before) for n in join.region.nodes):
-                self.bypassed.update(n for n in join.region.nodes if g.learned[n])
-            else:                                       # a long skip: what it goes around is a trunk of its own
+            self.bypassed.update(n for n in join.region.nodes if g.learned[n])
+            if any((s := g.state[n]) is not None and not join.before.has(s) for n in join.region.hits):     # a long skip: what it goes around is a trunk of its own
                 self._sweep([join.before.node], join.branch)
         self.cut_set = set(self.cuts)
         self.held = {n for nodes in self.inside.values() for n in nodes}
