@@ -37,8 +37,9 @@ def check(facts: Facts) -> Iterator[Hit]:
         a, b, out = g.nodes[join.shortcut].shape, g.nodes[join.branch].shape, g.nodes[join.node].shape
         if join.branch == join.node or a == b or spot.flow.stream is None or spot.flow.stream.lanes > 1 or join.folded:
             continue
-        if out == a and len(a) == len(b):
-            continue                                        # a context of one value a channel or token, spread on purpose
+        width = 1 if len(a) > 3 else -1
+        if out == a and len(a) == len(b) and a[width] == b[width]:
+            continue                                        # a context of one value a channel, spread over places on purpose
         where = facts.sublayer(spot.place)
         text = f"this add broadcasts: shortcut {shape(a)} + `{where}` {shape(b)} -> {shape(out)}; bring both to one shape before it"
         yield Hit(where, text, None, facts.line(join.node), {"shortcut": list(a), "branch": list(b), "out": list(out)})

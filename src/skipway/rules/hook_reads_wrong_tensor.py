@@ -37,7 +37,7 @@ SEVERITY = "note"
 
 def check(facts: Facts) -> Iterator[Hit]:
     g = facts.graph
-    ends = {t.end: (s, t) for s in facts.spots for t in s.place.terms}
+    ends = {t.end.node: (s, t) for s in facts.spots for t in s.place.terms}
     told: set[str] = set()
     for call in facts.record.calls[1:]:
         outs = [n for _, n in call.outs if g.signal[n]]
@@ -67,7 +67,7 @@ def _judge(facts: Facts, call: Call, out: int, ends: dict[int, tuple[Spot, Term]
             return f"captures a branch that joins later, in `{spot.place.module or 'the model'}`: the stream at this point is this output plus the pending residual"
         for term in spot.place.terms:
             changed = term.out_norm is not None or scale_of(term.marks, term.gain)[0] != "none"
-            if changed and g.state[term.end] is state:
+            if changed and g.state[term.end.node] is state:
                 by = facts.record.calls[term.out_norm.call].path if term.out_norm is not None else "a scale"
                 return f"captures the branch before `{by}`: what joins the stream is the output of `{by}`"
         return None

@@ -56,7 +56,7 @@ def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
     g, calls = facts.graph, facts.record.calls
     joined = {j.node: j for j in g.joins.found}
     for unit in facts.trunk.units():
-        first, last = g.nodes[unit.start], g.nodes[unit.end]
+        first = g.nodes[unit.start]
         if not unit.sublayer or unit.end not in joined and unit.start not in joined:
             continue
         learned = [n for n in unit.learned if n < unit.end or unit.end not in joined]
@@ -67,19 +67,18 @@ def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
             continue
         owner = common([calls[g.nodes[n].call].path for n in learned])
         home = _home(facts, end)
-        near = [n for n in (unit.start, unit.end) if n in joined and _home(facts, n) == home]
-        if near and home != ("", 0) or (near and calls[g.nodes[near[0]].call].path == "" == last.name):
-            where = owner if owner and owner != home[0] else facts.path(end)
+        if any(n in joined and home.first <= n < home.last for n in (unit.start, unit.end)) and home.path:
+            where = owner if owner and owner != home.path else facts.path(end)
             yield _hit(facts, where, end, None), tuple(learned)
 
 
-def _home(facts: Facts, node: int) -> tuple[str, int]:
-    """The numbered block a node stands in, and which call of it; the model itself where no module is numbered."""
+def _home(facts: Facts, node: int) -> Call:
+    """The numbered block around a node that holds a join; the model itself where no module is numbered."""
     calls = facts.record.calls
     call = calls[facts.graph.nodes[node].call]
     while call.parent >= 0 and call.parent != call.id and not (call.path.rpartition(".")[2].isdigit() and _joins_in(facts, call)):
         call = calls[call.parent]
-    return call.path, call.number
+    return call
 
 
 def _joins_in(facts: Facts, call: Call) -> bool:

@@ -40,7 +40,8 @@ def check(facts: Facts) -> Iterator[Hit]:
             inside = set(term.region.nodes)
             for n in term.region.nodes:
                 reads = [_read(facts, operand, inside, before) for operand in g.attention.get(n, ())]
-                if "raw" not in reads or "normed" not in reads:
+                raw, normed = ({s for how, s in reads if how == want} for want in ("raw", "normed"))
+                if not raw & normed:
                     continue
                 where = facts.sublayer(spot.place, term)
                 norm = spot.site.norm_modules[0] if spot.site.norm_modules else "the pre-norm"
@@ -49,21 +50,23 @@ def check(facts: Facts) -> Iterator[Hit]:
                 break
 
 
-def _read(facts: Facts, operand: int, inside: set[int], before: State) -> str | None:
-    """How an operand of an attention reads the stream: "raw", "normed", or None where it does not."""
+def _read(facts: Facts, operand: int, inside: set[int], before: State) -> tuple[str, State | None]:
+    """How an operand of an attention reads the stream ("raw", "normed", "" where it does not), and which state of it."""
     g = facts.graph
     for _ in range(64):
         signals = [i for i in g.nodes[operand].ins if g.signal[i]]
         if not signals or (operand not in inside and not g.learned[operand]):
             break
-        source = signals[0]
-        state = g.state[source]
+        state = g.state[signals[0]]
         if g.learned[operand] and state is not None:
-            if before.has(state):
-                return "normed" if state.norm is not None and before is not state else "raw"
-            return "normed" if state.norm is not None and state.prev is not None and before.has(state.prev) else None
-        operand = source
-    return None
+            if before.has(state) and (state.norm is None or before is state):
+                return "raw", state
+            source = state.prev if state.norm is not None else None
+            while source is not None and source.via == "centred":
+                source = source.prev
+            return ("normed", source) if source is not None and before.has(source) else ("", None)
+        operand = signals[0]
+    return "", None
 
 
 class _Block(nn.Module):

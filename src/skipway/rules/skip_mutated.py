@@ -36,7 +36,7 @@ SEVERITY = "error"
 def check(facts: Facts) -> Iterator[Hit]:
     told: set[str] = set()
     for place in facts.places:
-        write = overwritten_shortcut(facts.record, place.join.shortcut, place.call)
+        write = overwritten_shortcut(facts.graph, place.join.shortcut, place.call)
         if write is None:
             continue
         node = facts.graph.nodes[write]

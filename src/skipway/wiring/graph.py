@@ -107,7 +107,7 @@ class Graph:
             mark |= self.table[i]
         if node.op == "sqrt" or (node.op == "pow" and _scalar(node) == 0.5):
             mark |= ROOT
-        elif node.op == "rsqrt" or (node.op == "pow" and _scalar(node) == -0.5) or (node.op in ("reciprocal", "div") and self.table[node.ins[-1]] & ROOT):
+        elif node.op == "rsqrt" or (node.op == "pow" and _scalar(node) == -0.5) or (node.op in ("reciprocal", "div") and node.ins and self.table[node.ins[-1]] & ROOT):
             mark |= INVERSE
         if node.op in ops.RANDOM:
             mark |= NOISE
@@ -150,7 +150,9 @@ class Graph:
             mark |= DROPPED
         self._carry(node, source, mark)
         if op in ("_to_copy", "to", "copy") and _narrower(node.dtype, self.nodes[source].dtype):
-            self.marks[node.id] |= NARROWED
+            state = self.state[source]
+            if state is None or state.norm is None or state.norm.call != node.call:     # a norm may compute in a wider type
+                self.marks[node.id] |= NARROWED
         if op in ("expand", "repeat"):
             lanes.born_by_expand(self, node, source)
 

@@ -46,7 +46,7 @@ class Joins:
                 return
         for shortcut, branch, _, other in (first, second):
             for base in self._bases(shortcut):
-                if base in self._bases(branch) or not self._projects(shortcut, branch, base):
+                if base in self._bases(branch) or not self._projects(shortcut, branch):
                     continue
                 region, own = self.reach(branch, base), self.reach(shortcut, base)
                 if region is not None and region.learned and own is not None and not self._shared(region, own, base):
@@ -60,10 +60,14 @@ class Joins:
         n = node.id
         state, product, marks, gain = g.state[base], g.state[n], g.marks[n], g.gain[n]
         assert state is not None and product is not None
-        region = self.reach(n, state, tuple(i for i in node.ins if i != base))
+        others = tuple(i for i in node.ins if i != base)
+        scaled = next((i for i in others if g.state[i] is product), None)       # the branch, where the product only scales it
+        region = self.reach(n, state, others) if scaled is None else self.reach(scaled, state)
         if region is not None and region.learned:
-            self._join(node, base, n, beta, region, state, "identity", _times(gain, alpha))
-            self.found[-1].marks |= marks
+            self._join(node, base, n if scaled is None else scaled, beta, region, state, "identity")
+            own = (0, 1.0) if scaled is None else (g.marks[scaled], g.gain[scaled])
+            self.found[-1].marks = (marks & ~own[0]) | (CONSTANT if alpha != 1.0 else 0)
+            self.found[-1].factor = alpha if gain == own[1] else None
         elif product is state:
             g._carry(node, base, 0, None)
         else:
@@ -82,7 +86,7 @@ class Joins:
             g._fresh(node, "mixed" if convex else "sum", g.state[a])
         elif abs(ga + gb) < 1e-9:
             g._fresh(node, "difference")
-        elif ga == gb:
+        elif ga == gb and abs(ga + gb - 1) > 1e-9:
             g.doubled.append((node.id, a, b))
             g._fresh(node, "self_add", g.state[a])
         else:
@@ -182,24 +186,22 @@ class Joins:
             base = self.graph.linear[base.node] if base.via in ("learned", "sum", "norm", "pool") else None
         return found
 
-    def _projects(self, shortcut: int, branch: int, base: State) -> bool:
+    def _projects(self, shortcut: int, branch: int) -> bool:
         """Whether a linear shortcut is a projection of the stream: a convolution, or a matrix that changes the width."""
         g = self.graph
-        new, old = g.nodes[shortcut].shape, g.nodes[base.node].shape
-        if new != g.nodes[branch].shape or len(new) != len(old) or len(new) < 2 or new[0] != old[0]:
+        if g.nodes[shortcut].shape != g.nodes[branch].shape:
             return False
-        return self._convolved(shortcut) or (new != old and all(a <= b for a, b in zip(new[1:-1], old[1:-1], strict=True)))
-
-    def _convolved(self, n: int) -> bool:
-        """Whether the last learned operation before a node, norms and pools apart, is a convolution."""
-        g = self.graph
-        for _ in range(16):
+        n = shortcut
+        for _ in range(16):                                 # back over norms and pools to the map itself
             state = g.state[n]
             assert state is not None
-            if g.nodes[state.node].op in ops.CONVOLUTIONS:
-                return True
-            signals = [i for i in g.nodes[state.node].ins if g.signal[i]]
-            if state.via not in ("norm", "pool") or not signals:
+            made = g.nodes[state.node]
+            signals = [i for i in made.ins if g.signal[i]]
+            if not signals:
+                return False
+            if g.learned[made.id]:
+                return made.op in ops.CONVOLUTIONS or made.shape[-1] != g.nodes[signals[0]].shape[-1]
+            if state.via not in ("norm", "pool", "sum"):
                 return False
             n = signals[0]
         return False

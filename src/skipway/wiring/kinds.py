@@ -33,8 +33,8 @@ def kind_of(g: "Graph", region: Region) -> str:
     weighted = [g.weighted[n] for n in region.nodes if n in g.weighted]
     if weighted:
         return _attention(region, inside, weighted[-1:])
-    bent = any(s.via in ("act", "product") for n in region.nodes if (s := g.state[n]) is not None and s.node == n)
-    active = any(s.via == "act" for n in region.nodes if (s := g.state[n]) is not None and s.node == n)
+    made = [s.via for n in region.nodes if (s := g.state[n]) is not None and s.node == n and n not in g.square and n not in g.statistic]
+    bent, active = "act" in made or "product" in made, "act" in made
     spatial = [n for n in convolutions if _kernel(g, n) > 1]
     if spatial:
         dense = [n for n in weights if g.nodes[n].op in ops.MATMULS]
@@ -50,7 +50,7 @@ def kind_of(g: "Graph", region: Region) -> str:
 
 def _foreign(g: "Graph", region: Region, inside: set[int]) -> bool:
     """Whether a product brings in a signal that is not computed from the stream."""
-    known = inside | region.hits
+    known = inside | {h for h in region.hits if (s := g.state[h]) is not None and s.via in ("join", "norm")}
     return any(n in inside and not (a in known and b in known) for n, a, b in g.products)
 
 

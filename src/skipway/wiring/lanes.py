@@ -115,23 +115,27 @@ def reduce(g: "Graph", node: "Node", source: int) -> bool:
     weighted = g.marks[source] & (SCALAR | VECTOR | GATED | CONSTANT)
     if weighted:
         _mixed(g, node, source, count)
-        whole = _product(node.shape) * count == _product(shape) and _product(shape) % (count * count) == 0
-        if whole and count in node.shape and _product(shape) // count > _product(g.nodes[_unscaled(g, source)].shape) // count:
-            dim = node.shape.index(count)
-            g.lane[node.id] = (_product(node.shape[dim + 1:]), count)
+        born = _outer_axis(g, source, count)
+        if born is not None and born != place[0]:
+            kept = born - (1 if born > place[0] and len(node.shape) < len(shape) else 0)
+            g.lane[node.id] = (_product(node.shape[kept + 1:]), count)
     else:
         g._carry(node, source)
         g.gain[node.id] = 1.0
     return True
 
 
-def _unscaled(g: "Graph", n: int) -> int:
-    """The value before its last multiplication."""
+def _outer_axis(g: "Graph", n: int, count: int) -> int | None:
+    """The axis along which a matrix of coefficients spread the lanes by broadcasting: the lanes of the result."""
     node = g.nodes[n]
     while node.op != "mul" and node.op in ops.IDENTITY and node.ins:
         node = g.nodes[node.ins[0]]
     inside = [i for i in node.ins if i in g.lane]
-    return inside[0] if node.op == "mul" and inside else n
+    if node.op != "mul" or not inside:
+        return None
+    before = (1,) * (len(node.shape) - len(g.nodes[inside[0]].shape)) + g.nodes[inside[0]].shape
+    grown = [d for d, (a, b) in enumerate(zip(before, node.shape, strict=True)) if a == 1 and b == count]
+    return grown[0] if len(grown) == 1 else None
 
 
 def _mixed(g: "Graph", node: "Node", x: int, count: int) -> None:
@@ -145,14 +149,26 @@ def _mixed(g: "Graph", node: "Node", x: int, count: int) -> None:
 
 def _collapse(g: "Graph", node: "Node", x: int, factor: float | None) -> bool:
     """A sum over an axis along which different values were stacked is an add of those values."""
-    state = g.state[x]
-    if state is None or state.via != "stack" or state.node not in g.stacked or g.marks[x] & MIXED:
+    stack = _stacked(g, x)
+    if stack is None or g.marks[x] & MIXED:
         return False
-    parts = [i for i in g.stacked[state.node] if g.signal[i]]
+    parts = [i for i in g.stacked[stack] if g.signal[i]]
     if len(parts) != 2 or factor is None:
         return False
     g.joins.combine(node, parts[0], parts[1], factor, factor)
     return True
+
+
+def _stacked(g: "Graph", n: int) -> int | None:
+    """The node that stacked what `n` is a view of, if one did."""
+    for _ in range(12):
+        if n in g.stacked:
+            return n
+        node = g.nodes[n]
+        if node.op not in ops.IDENTITY or not node.ins or g.marks[n] & (SCALAR | VECTOR | GATED):
+            return None
+        n = node.ins[0]
+    return None
 
 
 def _axis(shape: tuple[int, ...], inner: int) -> tuple[int, int] | None:

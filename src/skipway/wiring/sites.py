@@ -16,11 +16,23 @@ RAW, NORMED = 1, 2
 ATTENTIONS = ("self_attention", "cross_attention")
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a sublayer ends on the way back from an add. `marks` and `gain` lie between; `outer_*` the part beyond the last sum."""
+
+    node: int
+    marks: int
+    gain: float | None
+    norm: Norm | None
+    outer_marks: int
+    outer_gain: float | None
+
+
 @dataclass(slots=True, eq=False)
 class Term:
     """One branch of a join: where its sublayer ends, what stands between that and the add, and how it reads the stream."""
 
-    end: int
+    end: End
     region: Region
     kind: str
     marks: int                              # on the way from its end to the add
@@ -116,45 +128,62 @@ def _terms(g: "Graph", join: Join) -> list[Term]:
     ends = _ends(g, join.branch, join.marks, join.factor, None)
     several = len(ends) > 1
     found = []
-    for end, marks, gain, norm in ends:
-        region = g.joins.reach(end, join.before) if several else join.region
+    for end in ends:
+        region = g.joins.reach(end.node, join.before) if several else join.region
         if region is not None and region.learned:
-            found.append(_term(g, join, end, region, marks, gain, norm))
-    if len(found) > 1 and any(t.kind == "moe" for t in found):         # a shared expert belongs to its routed ones
-        kept = [t for t in found if t.kind not in ("ffn", "other")]
-        kept[0].modules += tuple(m for t in found if t not in kept for m in t.modules)
-        found = kept
+            found.append(_term(g, join, end, region))
+    if len(found) > 1:
+        found = _experts(found)
     if not found:
-        found.append(_term(g, join, join.branch, join.region, join.marks | g.marks[join.branch], _times(join.factor, g.gain[join.branch]), None))
+        marks, gain = join.marks | g.marks[join.branch], _times(join.factor, g.gain[join.branch])
+        found.append(_term(g, join, End(join.branch, marks, gain, None, marks, gain), join.region))
     return found
 
 
-def _ends(g: "Graph", n: int, marks: int, gain: float | None, norm: Norm | None) -> list[tuple[int, int, float | None, Norm | None]]:
+def _experts(found: list[Term]) -> list[Term]:
+    """Feed-forwards that are weighed by a router and summed are one branch, and a shared expert beside them belongs to it."""
+    dense = [t for t in found if t.kind in ("ffn", "moe", "other")]
+    routed = [t for t in dense if t.marks & GATED or t.kind == "moe"]
+    if len(dense) < 2 or not any(t.kind == "moe" for t in dense) and len(routed) < 2:
+        return found
+    first = dense[0]
+    first.kind = "moe"
+    if len(dense) > 1:
+        first.marks, first.gain = first.end.outer_marks, first.end.outer_gain
+    first.modules = _owned(tuple(dict.fromkeys(m for t in dense for m in t.modules)))
+    first.region = Region(sorted({n for t in dense for n in t.region.nodes}), set().union(*[t.region.hits for t in dense]), True)
+    return [t for t in found if t is first or t not in dense]
+
+
+def _owned(paths: tuple[str, ...]) -> tuple[str, ...]:
+    owner = common(list(paths))
+    return (owner, *[p for p in paths if p != owner]) if owner else paths
+
+
+def _ends(g: "Graph", n: int, marks: int, gain: float | None, norm: Norm | None, outer: tuple[int, float | None] | None = None) -> list[End]:
     """Walk back over scales, drop-outs, norms and sums to the ends of the sublayers."""
     state = g.state[n]
     assert state is not None
-    if state.via == "join":
-        return [(n, marks | g.marks[n], _times(gain, g.gain[n]), norm)]
     marks, gain = marks | g.marks[n], _times(gain, g.gain[n])
     if state.via == "norm" and state.norm is not None and norm is None:
-        return _ends(g, state.norm.source, marks, gain, state.norm)
+        return _ends(g, state.norm.source, marks, gain, state.norm, outer)
     ended = state.prev
     if state.via == "act" and norm is None and ended is not None and ended.norm is not None and ended.norm.name in ("BatchNorm", "GroupNorm"):
-        return _ends(g, ended.norm.source, marks, gain, ended.norm)             # conv, norm, activation
-    parts = g.terms.get(state.node)
+        return _ends(g, ended.norm.source, marks, gain, ended.norm, outer)      # conv, norm, activation
+    parts = g.terms.get(state.node) if state.via != "join" else None
     if parts and len(parts) > 1:
-        return [e for p in parts for e in _ends(g, p, marks, gain, norm)]
-    return [(state.node, marks, gain, norm)]
+        return [e for p in parts for e in _ends(g, p, marks, gain, norm, (marks, gain))]
+    return [End(n if state.via == "join" else state.node, marks, gain, norm, *(outer or (marks, gain)))]
 
 
-def _term(g: "Graph", join: Join, end: int, region: Region, marks: int, gain: float | None, norm: Norm | None) -> Term:
+def _term(g: "Graph", join: Join, end: End, region: Region) -> Term:
     entries, in_norms, raw_reads = _entries(g, region)
     kind = kind_of(g, region)
     inner = []
-    if norm is None and not in_norms:
+    if end.norm is None and not in_norms:
         inner = [s.norm for n in region.nodes if (s := g.state[n]) is not None and s.node == n and s.norm is not None]
     reads = {s for h in region.hits if (s := g.state[h]) is not None}
-    return Term(end, region, kind, marks, gain, norm, entries, in_norms, inner, reads, _modules(g, join, region), raw_reads)
+    return Term(end, region, kind, end.marks, end.gain, end.norm, entries, in_norms, inner, reads, _modules(g, join, region), raw_reads)
 
 
 def _entries(g: "Graph", region: Region) -> tuple[int, list[Norm], set[State]]:

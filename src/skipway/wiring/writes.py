@@ -5,8 +5,12 @@ for the old value. It is not where the caller goes on to use what it passed in.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from skipway.wiring.record import Call, Record
+
+if TYPE_CHECKING:
+    from skipway.wiring.graph import Graph
 
 
 def overwritten_inputs(record: Record) -> Iterator[tuple[int, str]]:
@@ -33,21 +37,17 @@ def overwritten_states(record: Record) -> Iterator[tuple[int, str]]:
             yield node.id, f"a tensor that the caller of `{call.path}` still uses"
 
 
-def overwritten_shortcut(record: Record, shortcut: int, joiner: int) -> int | None:
+def overwritten_shortcut(g: "Graph", shortcut: int, joiner: int) -> int | None:
     """The write that changed, inside a branch, the tensor that a join in call `joiner` adds as its shortcut."""
-    nodes, home = record.nodes, record.calls[joiner]
-    seen, n = 0, shortcut
-    while seen < 64:
+    nodes, home = g.nodes, g.record.calls[joiner]
+    n: int | None = shortcut
+    while n is not None and n >= home.first:
         node = nodes[n]
-        if node.write and node.op not in ("add", "copy", "sub") and n >= home.first:
-            call = _careless(record, n)
-            inside = any(nodes[i].group == node.group for _, i in home.ins)
-            if (call is not None and call.id != home.id and call.last <= shortcut + len(nodes) and _within(record, call, home)) or inside:
-                return n
-            return None
-        if node.op not in ("reread", "view", "alias", "detach") or not node.ins:
-            return None
-        n, seen = node.ins[0], seen + 1
+        if node.write and node.op not in ("add", "copy", "sub"):
+            call = _careless(g.record, n)
+            passed = any(nodes[i].group == node.group for _, i in home.ins)
+            return n if passed or (call is not None and call.id != home.id and _within(g.record, call, home)) else None
+        n = next((i for i in node.ins if g.state[i] is g.state[n]), None)
     return None
 
 
