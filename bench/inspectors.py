@@ -162,13 +162,17 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="write the raw samples here")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--threads", type=int, help="threads of torch; set 1 on a machine that others use, where waiting threads stall the peers")
     parser.add_argument("--quick", action="store_true", help="two repeats")
     options = parser.parse_args(argv)
     warnings.filterwarnings("ignore")
     torch.manual_seed(0)
+    if options.threads:
+        torch.set_num_threads(options.threads)
     repeats = 2 if options.quick else options.repeats
     makers: dict[str, Callable[[], nn.Module]] = {"4-layer toy, 16 tokens": lambda: Toy().eval(), "GPT-2 small, 16 tokens": gpt2}
-    raw: dict[str, Any] = {"torch": torch.__version__}
+    raw: dict[str, Any] = {"torch": torch.__version__, "threads": torch.get_num_threads()}
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {repeats} repeats")
     held = True
     for title, make in makers.items():
         samples, errors = in_turns(make(), torch.randint(0, 100, (1, 16)), repeats)

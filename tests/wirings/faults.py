@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from .sites import SiteParts, SitePlan
 from .spellings import PLAIN
@@ -41,16 +41,29 @@ FAULTS: dict[str, FaultKind] = {
 BROADCASTING = ("x + y", "y + x", "torch.add(x, y)", "x.add(y)", "x - (-y)", "FloatFunctional().add(x, y)")
 
 
+class Mutating(nn.Module):
+    """A branch that begins with an in-place activation. In a module of its own: in the joining one it could be meant for the stream."""
+
+    def __init__(self, branch: nn.Module) -> None:
+        super().__init__()
+        self.branch = branch
+
+    def forward(self, x: Tensor, side: Side | None = None) -> Tensor:
+        y: Tensor = self.branch(F.relu_(x), side)
+        return y
+
+
 class FaultyParts(SiteParts):
     """A sublayer with one of the faults that lie at the join itself."""
 
     def __init__(self, plan: SitePlan, dim: int, fault: str) -> None:
         super().__init__(plan, dim)
         self.fault, self.fn = fault, None       # no wrapper around norm and branch: the faults need the normed value
+        self.mutating = Mutating(self.branch)
 
     def run(self, x: Tensor, side: Side | None, read: Tensor | None = None) -> Tensor:
         if self.fault == "mutated_shortcut":
-            return PLAIN[self.plan.spelling](x, self.branch(F.relu_(x), side))
+            return PLAIN[self.plan.spelling](x, self.mutating(x, side))
         n, y = self.compute(x, side)
         return self.after(self.wrong(x, y, n, side))
 

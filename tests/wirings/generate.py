@@ -222,7 +222,8 @@ def faulty_tokens(choose: Chooser, fault: str) -> TokenPlan:
     spelling = choose.one(BROADCASTING if fault.startswith("broadcast") else tuple(PLAIN))
     kinds = ("self_attention", "cross_attention", "ffn") if fault == "memory_shortcut" else ("self_attention", choose.one(("ffn", "moe")))
     at = 1 if fault in ("memory_shortcut", "stale_shortcut") else len(kinds) - 1 if fault == "mutated_shortcut" else choose.number(0, len(kinds) - 1)
-    wrapper = "block" if fault == "stale_shortcut" else choose.one(("block", "residual", "nested"))
+    wrappers = ("residual", "nested") if fault == "mutated_shortcut" else ("block", "residual", "nested")     # inline, relu_ on a local is a rebinding
+    wrapper = "block" if fault == "stale_shortcut" else choose.one(wrappers)
     sites = tuple(SitePlan((branch_of(choose, k, plain=True),), place, norm, spelling, wrapper=wrapper) for k in kinds)
     sound = BlockPlan(sites, container=choose.one((0, 0, 1)))
     count = choose.number(2, 4)

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from skipway.rules._base import Example, Facts, Hit
 from skipway.wiring.sites import Place
 from skipway.wiring.states import State
-from skipway.wiring.streams import ancestors
 
 CODE = "SKW104"
 STAGE = "graph"
@@ -67,22 +66,32 @@ def _beside(inner: str, outer: str) -> bool:
 def _other_stream(facts: Facts, place: Place) -> Iterator[Hit]:
     """The shortcut is what an attention reads as key and value, while its query comes from another stream."""
     g = facts.graph
+    own = place.join.before.root
     for term in place.terms:
-        inside = set(term.region.nodes) | term.region.hits
-        for n in term.region.nodes:
-            if n not in g.attention:
-                continue
-            query, value = g.attention[n][0], g.attention[n][-1]
-            if query in inside or value not in inside or not g.signal[query] or not _from_stream(facts, query):
-                continue
-            where = facts.sublayer(place, term)
-            text = f"the shortcut of `{where}` is the stream that it reads as key and value; its query comes from another one, which ends here; add the query's stream"
-            yield Hit(where, text, None, facts.line(place.join.node))
-            return
+        last = max((n for n in term.region.nodes if n in g.attention), default=None)
+        if last is None:
+            continue
+        query, value = (_stream_of(facts, g.attention[last][k]) for k in (0, -1))
+        if query is None or query is own or value is not own:
+            continue
+        where = facts.sublayer(place, term)
+        text = f"the shortcut of `{where}` is the stream that it reads as key and value; its query comes from another one, which ends here; add the query's stream"
+        yield Hit(where, text, None, facts.line(place.join.node))
 
 
-def _from_stream(facts: Facts, node: int) -> bool:
-    return any(facts.graph.nodes[n].op == "input" and facts.graph.signal[n] or facts.graph.nodes[n].op == "embedding" for n in ancestors(facts.graph, (node,)))
+def _stream_of(facts: Facts, n: int) -> State | None:
+    """The root of the stream that an operand of an attention was read from, back over its projections."""
+    g = facts.graph
+    roots = {f.root for f in facts.flows}
+    for _ in range(200):
+        state = g.state[n]
+        if state is not None and (state.root in roots or g.nodes[state.root.node].op == "input") and not (g.learned[n] and state.node == n):
+            return state.root
+        signals = [i for i in g.nodes[n].ins if g.signal[i]]
+        if not signals:
+            return state.root if state is not None and g.nodes[state.root.node].op in ("embedding", "input") else None
+        n = signals[0]
+    return None
 
 
 class _Block(nn.Module):

@@ -347,9 +347,15 @@ class Graph:
         if source in self.lane and lanes.reduce(self, node, source):
             return
         state = self.state[source]
-        if node.op == "sum" and state is not None and state.node in self.stacked and node.shape == self.nodes[self.stacked[state.node][0]].shape:
-            self._fresh(node, "sum")
-            self.terms[node.id] = tuple(i for i in self.stacked[state.node] if self.signal[i])
+        stack = self.stacked.get(state.node, ()) if state is not None else ()
+        if node.op in ("sum", "mean") and stack and node.shape == self.nodes[stack[0]].shape:
+            parts = [i for i in stack if self.signal[i]]
+            factor = 1.0 if node.op == "sum" else 1.0 / len(stack)
+            if len(parts) == 2:
+                self.joins.combine(node, parts[0], parts[1], factor, factor)
+            else:
+                self._fresh(node, "sum")
+                self.terms[node.id] = tuple(parts)
             return
         if node.op in ("sum", "mean") and node.shape == self.nodes[source].shape:
             self._carry(node, source)
@@ -460,7 +466,7 @@ class Graph:
 
     def _matmul_of(self, node: Node, signals: list[int]) -> None:
         n = node.id
-        if self.lane and lanes.contract(self, node):
+        if (self.lane or self.stacked) and lanes.contract(self, node):
             return
         if not signals:
             self._fresh(node, "product")
@@ -475,7 +481,7 @@ class Graph:
             return
         self._fresh(node, "learned")
         self.learned[n] = 1
-        self.linear[n] = self.state[source]
+        self.linear[n] = self._base(source)
 
     def _attends(self, node: Node) -> bool:
         """softmax(query key) value: remember the three where one operand is such a softmax, or token weights without one."""
@@ -517,7 +523,11 @@ class Graph:
             return
         self._fresh(node, "learned")
         self.learned[node.id] = 1
-        self.linear[node.id] = self.state[source]
+        self.linear[node.id] = self._base(source)
+
+    def _base(self, source: int) -> State | None:
+        """What a learned map of `source` is linear in: its state, unless a gate stands between."""
+        return State(source, "gated") if self.marks[source] & GATED else self.state[source]
 
     def _attention(self, node: Node, signals: list[int]) -> None:
         if node.out:

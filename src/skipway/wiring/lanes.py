@@ -86,6 +86,9 @@ def contract(g: "Graph", node: "Node") -> bool:
     a, b = node.ins
     for x, other, axis in ((b, a, -2), (a, b, -1)):
         if x not in g.lane:
+            stack = None if g.signal[other] else _stacked(g, x)
+            if stack is not None and _product(node.shape) == _product(g.nodes[g.stacked[stack][0]].shape) and _collapse(g, node, x, g._constant(other)):
+                return True
             continue
         shape, (inner, count) = g.nodes[x].shape, g.lane[x]
         place = _axis(shape, inner)

@@ -136,9 +136,24 @@ def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
                 outside.add(block_of(g, other))
             else:
                 found.setdefault(n, join.node)
-        if len(outside) > 1:
+        if len(outside) > 1 and not _direct(g, place, {o.join.node for o in held}):
             long.add(join.node)
     return {n: outer for n, outer in found.items() if outer not in long}, long
+
+
+def _direct(g: "Graph", place: Place, others: set[int]) -> bool:
+    """Whether the branch also reads its stream past the joins that lie between, as a cross-attention reads its memory."""
+    region = _inside(place)
+    seen, stack = {place.join.branch}, [place.join.branch]
+    while stack:
+        n = stack.pop()
+        if n in place.join.region.hits:
+            return True
+        for i in g.nodes[n].ins:
+            if i in region and i not in seen and i not in others:
+                seen.add(i)
+                stack.append(i)
+    return False
 
 
 def _home(g: "Graph", place: Place) -> int:
