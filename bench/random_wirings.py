@@ -2,6 +2,7 @@
 
     python bench/random_wirings.py --count 10000 --seed 0 --workers 2
     python bench/random_wirings.py --seed 17 --count 1 --show      # one wiring: its plan, what is true, what was found
+    python bench/random_wirings.py --single lanes                  # wirings that differ from a plain net in one thing, by a part of the name
 
 Exit status 1 if one wiring is missed.
 """
@@ -83,6 +84,25 @@ def show(seed: int) -> None:
     print()
 
 
+def singles(part: str) -> int:
+    """Examines the one-feature wirings whose names hold `part`; returns how many are missed."""
+    import skipway
+    from wirings import compare
+    from wirings.single import singles as all_singles
+
+    chosen = [(name, make) for name, make in all_singles() if part in name]
+    missed = 0
+    for name, make in chosen:
+        model, inputs, truth = make()
+        report = skipway.check(model, *inputs, expect=skipway.Expect(**truth.expect))
+        problems = compare(truth, report.wiring, report.findings)
+        missed += bool(problems)
+        if problems:
+            print(f"{name}: {'; '.join(problems[:3])}")
+    print(f"{len(chosen) - missed} of {len(chosen)} one-feature wirings recovered exactly")
+    return missed
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -91,7 +111,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", action="store_true", help="print each wiring and what was found in it")
     parser.add_argument("--quick", action="store_true", help="200 wirings")
+    parser.add_argument("--single", nargs="?", const="", metavar="PART", help="the one-feature wirings whose names hold PART, instead of random ones")
     options = parser.parse_args(argv)
+    if options.single is not None:
+        quiet()
+        return int(singles(options.single) > 0)
     count = min(options.count, 200) if options.quick else options.count
     seeds, began = range(options.seed, options.seed + count), time.perf_counter()
     if options.show:

@@ -111,8 +111,8 @@ def main(argv: list[str] | None = None) -> int:
     for told, held in bars.items():
         print(f"{'ok    ' if held else 'MISSED'} {told}")
     if options.json:
-        told = {"torch": torch.__version__, "peak_gib": memory, "ratio": c / b, "r_squared": fit, "rows": rows}
-        options.json.write_text(json.dumps(told, indent=1))
+        raw = {"torch": torch.__version__, "peak_gib": memory, "ratio": c / b, "r_squared": fit, "rows": rows}
+        options.json.write_text(json.dumps(raw, indent=1))
     return int(not all(bars.values()))
 
 

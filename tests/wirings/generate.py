@@ -222,9 +222,10 @@ def faulty_tokens(choose: Chooser, fault: str) -> TokenPlan:
     spelling = choose.one(BROADCASTING if fault.startswith("broadcast") else tuple(PLAIN))
     kinds = ("self_attention", "cross_attention", "ffn") if fault == "memory_shortcut" else ("self_attention", choose.one(("ffn", "moe")))
     at = 1 if fault in ("memory_shortcut", "stale_shortcut") else len(kinds) - 1 if fault == "mutated_shortcut" else choose.number(0, len(kinds) - 1)
-    wrappers = ("residual", "nested") if fault == "mutated_shortcut" else ("block", "residual", "nested")     # inline, relu_ on a local is a rebinding
-    wrapper = "block" if fault == "stale_shortcut" else choose.one(wrappers)
-    sites = tuple(SitePlan((branch_of(choose, k, plain=True),), place, norm, spelling, wrapper=wrapper) for k in kinds)
+    wrapper = "block" if fault == "stale_shortcut" else choose.one(("block", "residual", "nested"))
+    # With one token, scores written as an einsum fold to a product: nothing in the data flow says attention any more.
+    branches = [(k, "plain" if (fault, v) == ("broadcast_growing", "einsum") else v) for k, v in (branch_of(choose, k, plain=True) for k in kinds)]
+    sites = tuple(SitePlan((b,), place, norm, spelling, wrapper=wrapper) for b in branches)
     sound = BlockPlan(sites, container=choose.one((0, 0, 1)))
     count = choose.number(2, 4)
     if fault == "missing_skip":         # what stands before the first join or after the last may be a stem or a head
@@ -254,7 +255,9 @@ def fault_truth(plan: TokenPlan) -> Fault | None:
         touched.append(f"{path}.*")
     if plan.fault == "memory_shortcut":                 # the memory becomes the stream, so later blocks attend to their own stream
         touched = [f"{block_path('', i, b)}.*" for i, b in enumerate(plan.stack.blocks) if i >= min(plan.fault_blocks)]
-    return Fault(plan.fault, kind.codes, tuple(places) or ("*",), kind.also, tuple(touched))
+    # A normed shortcut before any join is also a norm behind the stem and a sublayer without its norm: either name is right.
+    first = plan.fault == "normed_shortcut" and plan.fault_blocks == (0,) and plan.stack.blocks[0].fault_at == 0
+    return Fault(plan.fault, kind.codes + (("SKW203",) if first else ()), tuple(places) or ("*",), kind.also, tuple(touched))
 
 
 # --- plans to models -----------------------------------------------------------------------------------------------------------------------

@@ -13,11 +13,9 @@ from skipway.wiring import operations as ops
 from skipway.wiring.joins import Joins
 from skipway.wiring.record import LEAVES, Node, Record
 from skipway.wiring.states import (
-    CONSTANT, DROPPED, GATED, MIXED, MOVED, NARROWED, PART, RANDOM, SCALAR, SHIFTED, VECTOR, Norm, State,
+    CONSTANT, DROPPED, GATED, INVERSE, MATRIX, MIXED, MOVED, NARROWED, NOISE, PART, RANDOM, ROOT, SCALAR, SHIFTED, STORED, VECTOR, Norm, State,
 )
 
-# What is known of a node that carries no signal.
-STORED, MATRIX, INVERSE, NOISE, ROOT = 1, 2, 4, 8, 16
 
 
 class Graph:
@@ -200,7 +198,10 @@ class Graph:
 
     def _scatter(self, node: Node, signals: list[int]) -> None:
         base, source = node.ins[0], node.ins[-1]
-        if self.signal[base] and self.signal[source] and node.op in ("index_add", "scatter_add", "index_put"):
+        a, b = self.state[base], self.state[source]
+        if a is not None and b is not None and b is not a and b.has(a) and node.op == "masked_scatter":
+            self._carry(node, source)                           # the picked part was normed, and put back in its place
+        elif self.signal[base] and self.signal[source] and node.op in ("index_add", "scatter_add", "index_put"):
             self.joins.combine(node, base, source, 1.0, 1.0)
         elif self.signal[base]:
             self._carry(node, base)

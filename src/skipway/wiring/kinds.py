@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from skipway.wiring import operations as ops
-from skipway.wiring.states import Region
+from skipway.wiring.states import STORED, Region
 
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
@@ -25,7 +25,8 @@ def kind_of(g: "Graph", region: Region) -> str:
     products = [n for n in learned if g.state[n] is not None and g.state[n].via == "product"]  # type: ignore[union-attr]
     weights = [n for n in learned if n not in products]
     convolutions = [n for n in weights if g.nodes[n].op in ops.CONVOLUTIONS]
-    if names & _DISPATCH:
+    chosen = any(g.depends[i] and g.table[i] & STORED for n in weights for i in g.nodes[n].ins if not g.signal[i])
+    if names & _DISPATCH or chosen:                     # weights picked by the input
         return "moe"
     cells = any(isinstance(g.record.calls[g.nodes[n].call].module, nn.RNNBase | nn.RNNCellBase) for n in learned)
     if cells or _recurs(g, region, convolutions, names, products):
@@ -75,8 +76,12 @@ def _over_outputs(g: "Graph", softmax: int) -> bool:
     """Whether a softmax runs over the outputs of the learned map that made its logits, as a router's does."""
     node = g.nodes[softmax]
     dim = node.args[1] if len(node.args) > 1 and isinstance(node.args[1], int) else -1
-    state = g.state[node.ins[0]]
-    convolved = state is not None and g.nodes[state.node].op in ops.CONVOLUTIONS
+    made = g.nodes[node.ins[0]]
+    while made.op in ops.IDENTITY | ops.PARTS and made.ins:
+        made = g.nodes[made.ins[0]]
+    convolved = made.op in ops.CONVOLUTIONS
+    if node.shape[dim] == 1:
+        return False
     return dim % len(node.shape) == (1 if convolved else len(node.shape) - 1)
 
 

@@ -186,7 +186,8 @@ class Recorder(TorchDispatchMode):
             if (not all(meta) and any(meta)) or (stored and any([id(t) in self.stored for t in found])):
                 run_args, run_kwargs = self._twinned(args), {k: self._twinned((v,))[0] for k, v in kwargs.items()}
         try:
-            out = func(*run_args, **run_kwargs)
+            plain = self.abstract and found and not info.writes and not info.views
+            out = _made(func, run_args, run_kwargs) if plain else func(*run_args, **run_kwargs)
         except (RuntimeError, NotImplementedError) as error:
             if not (self.abstract and any(t.is_meta for t in found)):
                 raise
@@ -347,6 +348,38 @@ class Recorder(TorchDispatchMode):
         for sub, b in module.named_buffers():
             self.stored.setdefault(id(b), ("buffer", f"{path}.{sub}"))
         return path
+
+
+_KNOWN: dict[Any, Any] = {}
+_MOST_KNOWN = 100_000
+
+
+def _made(func: Any, args: Any, kwargs: Any) -> Any:
+    """What an operation gives on meta tensors. Equal operations on equal shapes are worked out once a process."""
+    try:
+        key = (func, _described(args), _described(kwargs.items()) if kwargs else None)
+        known = _KNOWN.get(key)
+    except TypeError:                                               # an argument that has no hash: a generator
+        return func(*args, **kwargs)
+    if known is None:
+        out = func(*args, **kwargs)
+        whole = all(isinstance(t, Tensor) and t.is_meta for t in out) if isinstance(out, tuple) else isinstance(out, Tensor) and out.is_meta
+        if whole and len(_KNOWN) < _MOST_KNOWN:
+            _KNOWN[key] = tuple([_form(t) for t in out]) if isinstance(out, tuple) else [_form(out)]
+        return out
+    made = [torch.empty_strided(shape, stride, dtype=dtype, device="meta") for shape, stride, dtype in known]
+    return made[0] if isinstance(known, list) else tuple(made)
+
+
+def _form(t: Tensor) -> tuple[Any, ...]:
+    return t.shape, t.stride(), t.dtype
+
+
+def _described(values: Any) -> tuple[Any, ...]:
+    """Arguments as something with a hash: tensors by shape, stride and type; 1, 1.0 and True apart."""
+    return tuple([
+        (v.shape, v.stride(), v.dtype, v.is_meta) if isinstance(v, Tensor) else _described(v) if isinstance(v, (list, tuple)) else (type(v), v)
+        for v in values])
 
 
 def _attribute_path(owner: nn.Module, module: nn.Module, prefix: str) -> str | None:

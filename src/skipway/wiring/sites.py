@@ -192,6 +192,7 @@ def _entries(g: "Graph", region: Region) -> tuple[int, list[Norm], set[State]]:
     source: dict[int, frozenset[State]] = {h: frozenset([s]) for h in region.hits if (s := g.state[h]) is not None}
     norms: dict[int, tuple[Norm, ...]] = {}
     entries, found, raw_reads = 0, dict[Norm, None](), set[State]()
+    inside = set(region.nodes)
     for n in region.nodes:
         node, state = g.nodes[n], g.state[n]
         ins = [i for i in node.ins if i in label]
@@ -210,7 +211,7 @@ def _entries(g: "Graph", region: Region) -> tuple[int, list[Norm], set[State]]:
                 if label[i] & RAW:
                     raw_reads |= source.get(i, frozenset())
             continue
-        if n in g.statistic or n in g.square or (node.op == "cat" and len(ins) < sum(g.signal[i] for i in node.ins)):
+        if n in g.statistic or n in g.square or (node.op == "cat" and any(i in inside and i not in label for i in node.ins)):
             continue
         label[n] = mark
         source[n] = frozenset().union(*[source.get(i, frozenset()) for i in ins])

@@ -72,3 +72,6 @@ class Join:
 
 # Marks a node carries from the birth of its state on.
 PART, MOVED, DROPPED, NARROWED, SCALAR, VECTOR, GATED, MIXED, RANDOM, CONSTANT, SHIFTED = (1 << i for i in range(11))
+
+# What is known of a node that carries no signal.
+STORED, MATRIX, INVERSE, NOISE, ROOT = (1 << i for i in range(5))

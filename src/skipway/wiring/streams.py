@@ -144,7 +144,11 @@ def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
 def _direct(g: "Graph", place: Place, others: set[int]) -> bool:
     """Whether the branch also reads its stream past the joins that lie between, as a cross-attention reads its memory."""
     region = _inside(place)
-    seen, stack = {place.join.branch}, [place.join.branch]
+    last = max((n for n in place.join.region.nodes if n in g.attention), default=None)
+    if last is None:
+        return False
+    stack = [g.attention[last][-1]]
+    seen = set(stack)
     while stack:
         n = stack.pop()
         if n in place.join.region.hits:
@@ -209,7 +213,7 @@ def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: dict[State, in
     for index, place in enumerate(flow.places):
         layer = blocks.setdefault(block_of(g, place), len(blocks))
         sites.append(_site(g, place, index, layer, post))
-    lanes = max(g.mixed.get(flow.root, 1), 1)
+    lanes = g.mixed.get(flow.root, 1) if any(p.join.node in g.lane for p in flow.places) else 1
     base = _name(calls[g.nodes[flow.root.node].call].path, [p.module for p in flow.places])
     taken[base] = taken.get(base, 0) + 1
     name = base if taken[base] == 1 else f"{base} {taken[base]}"
@@ -277,7 +281,9 @@ def final_norm(g: "Graph", flow: Flow, stems: dict[State, int]) -> str | None:
             continue
         if stems.get(state) == g.record.calls[state.norm.call].parent:
             continue                                    # a norm and the stem of the next stream in one forward: a transition
-        if not g.marks[state.norm.source] & PART and _numel(node.shape) * lanes >= size and _passes(state, after, through):
+        halved = len(node.shape) == len(g.nodes[after.node].shape) and _numel(node.shape) * 2 >= size
+        if not g.marks[state.norm.source] & PART and (_numel(node.shape) * lanes >= size and _passes(state, after, through)
+                                                      or halved and _passes(state, after, (*through, "pool"))):
             return g.record.calls[state.norm.call].path or type(g.record.model).__name__
     return None
 
