@@ -40,7 +40,7 @@ def check(facts: Facts) -> Iterator[Hit]:
             state, end = g.state[stream], g.state[branch]
             if state is None or end is None or g.gate[branch] or g.nodes[stream].shape != g.nodes[branch].shape:
                 continue
-            if state.via not in ("join", "stem", "norm", "act") or end.via not in ("learned", "norm", "sum", "attention"):
+            if (state.via != "join" and stream not in facts.trunk.cut_set) or end.via not in ("learned", "norm", "sum", "attention"):
                 continue
             region = g.joins.reach(branch, state)
             if region is None or not region.learned or (state.via != "join" and len([n for n in region.nodes if g.learned[n]]) < 2):

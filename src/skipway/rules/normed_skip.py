@@ -56,7 +56,8 @@ def _judge(facts: Facts, spot: Spot, clean: bool, first: bool) -> Iterator[Hit]:
     if site.placement in ("pre", "sandwich"):
         return
     declared = facts.placement_declared(place.module) in ("pre", "sandwich")
-    stem = site.index == 0 and sum(s.place.join.before.norm is not None for s in facts.spots) == 1
+    alone = site.index == 0 and sum(s.place.join.before.norm is not None for s in facts.spots) == 1
+    stem = alone and not _own_norm(facts, place, state.norm)
     if (declared and not stem) or (clean and site.shortcut == "normed"):
         why = "declared is pre-norm" if declared else "the other sublayer of this block adds the raw stream"
         text = f"`{where}` adds the output of `{norm}` instead of the raw stream, and {why}; keep the raw stream for the add and give the normed copy to the branch only"

@@ -188,11 +188,11 @@ class Graph:
             lanes_end = next((s for s in states if s.root in self.mixed), None)
             self._fresh(node, "stack", _oldest(states) or lanes_end)
         self.stacked[node.id] = tuple(node.ins)
-        if any(all(i == j or self._same_or_from(j, i) for j in signals) for i in signals):
+        if any(all(i == j or self.computed_from(j, i) for j in signals) for i in signals):
             lanes.born_by_stack(self, node)
 
-    def _same_or_from(self, n: int, source: int) -> bool:
-        """Whether `n` carries the state of `source` or was computed from it: what may be a lane beside it."""
+    def computed_from(self, n: int, source: int) -> bool:
+        """Whether `n` carries the state of `source`, or was computed from it."""
         a, b = self.state[n], self.state[source]
         return a is b or (a is not None and b is not None and (a.has(b) or self.joins.reach(n, b) is not None))
 

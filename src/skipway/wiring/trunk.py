@@ -87,7 +87,7 @@ class Trunk:
         start = -1
         for v in self.cuts:
             state = g.state[v]
-            skipped = v in joined or g.nodes[v].op in ("cat", "stack") or (bool(self.inside[v]) and state is not None and state.via in ("sum", "difference"))
+            skipped = v in joined or self._carries(v) or (state is not None and state.node == v and state.via == "difference")
             if skipped:
                 if learned:
                     found.append(Unit(start, v, tuple(learned), attends))
@@ -105,6 +105,14 @@ class Trunk:
             found.append(Unit(start, self.cuts[-1], tuple(learned), attends))
         return found
 
+    def _carries(self, n: int) -> bool:
+        """Whether a concatenation takes a value along beside what was computed from it: a skip, as in a U-Net."""
+        g = self.g
+        if g.nodes[n].op not in ("cat", "stack"):
+            return False
+        parts = [i for i in g.nodes[n].ins if g.signal[i]]
+        return any(i != j and g.computed_from(j, i) for i in parts for j in parts)
+
     def standing(self, call: "Call") -> Unit | None:
         """What a module call puts on the trunk where it keeps the shape of its input and holds no join; None otherwise."""
         g = self.g
@@ -116,7 +124,7 @@ class Trunk:
         if outs[0] not in self.cut_set or any(j.node in span for j in g.joins.found) or any(n in span for n, _, _ in g.doubled):
             return None
         learned = [n for n in span if g.learned[n] and (n in self.cut_set or n in self.held)]
-        if not learned or not self.bypassed.isdisjoint(learned) or any(g.nodes[n].op in ("cat", "stack") and n in self.cut_set for n in span):
+        if not learned or not self.bypassed.isdisjoint(learned) or any(n in self.cut_set and self._carries(n) for n in span):
             return None
         return Unit(ins[0], outs[0], tuple(learned), any(n in g.attention for n in learned))
 
