@@ -70,7 +70,7 @@ def assert_wired(model: nn.Module, *args: Any, **kwargs: Any) -> None:
     """`check` for test suites: raises WiringError, with the report as its text, where a finding is an error."""
     report = check(model, *args, **kwargs)
     if not report.ok:
-        lines = [f"{f.file}:{f.line}: {f.code} {f.rule}: {f.message}" if f.file else f"{f.where}: {f.code} {f.rule}: {f.message}" for f in report.findings]
+        lines = [f"{f'{f.file}:{f.line}' if f.file else f.where}: {f.code} {f.rule}: {f.message}" for f in report.findings]
         raise WiringError(f"{report.wiring.model} is not wired right:\n" + "\n".join(lines))
 
 

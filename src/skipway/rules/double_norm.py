@@ -46,7 +46,8 @@ def check(facts: Facts) -> Iterator[Hit]:
         if first == second or second in told:
             continue
         told.add(second)
-        yield Hit(second, f"`{second}` norms the output of `{first}`, which is a norm already; one of the two is enough", None, facts.line(state.node), {"first": first})
+        text = f"`{second}` norms the output of `{first}`, which is a norm already; one of the two is enough"
+        yield Hit(second, text, None, facts.line(state.node), {"first": first})
 
 
 class _Block(nn.Module):

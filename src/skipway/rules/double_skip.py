@@ -46,12 +46,14 @@ def check(facts: Facts) -> Iterator[Hit]:
         several = len(join.folded) > 0
         values = {"gain": gain, "want": want}
         if several:
-            text = f"the stream goes around `{where}` on several paths whose gains add up to {gain:g}, want {want:g}; add the stream once, in the sublayer or in its caller"
+            text = (f"the stream goes around `{where}` on several paths whose gains add up to {gain:g}, want {want:g}; add the "
+                    "stream once, in the sublayer or in its caller")
             yield Hit(where, text, None, facts.line(join.node), values)
         elif facts.expect.skip_scale is not None:
             yield Hit(where, f"the shortcut around `{where}` is multiplied by {gain:g}, declared is {want:g}", None, facts.line(join.node), values)
         elif gain >= 1.5 and spot.site.placement != "post":
-            text = f"the shortcut around `{where}` is multiplied by {gain:g}, so the stream grows at every sublayer; declare it (skip_scale={gain:g}) or take the factor out"
+            text = (f"the shortcut around `{where}` is multiplied by {gain:g}, so the stream grows at every sublayer; declare it "
+                    f"(skip_scale={gain:g}) or take the factor out")
             yield Hit(where, text, None, facts.line(join.node), values)
 
 

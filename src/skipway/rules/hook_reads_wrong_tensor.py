@@ -20,8 +20,8 @@ What to do
 """
 
 from collections import OrderedDict
-from fnmatch import fnmatchcase
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,8 @@ def _judge(facts: Facts, call: Call, out: int, ends: dict[int, tuple[Spot, Term]
         if spot.place.join.node < call.last or out not in spot.place.join.region.nodes:
             continue
         if layer and inside:
-            return f"captures a branch that joins later, in `{spot.place.module or 'the model'}`: the stream at this point is this output plus the pending residual"
+            return (f"captures a branch that joins later, in `{spot.place.module or 'the model'}`: the stream at this point is "
+                    "this output plus the pending residual")
         for term in spot.place.terms:
             changed = term.out_norm is not None or scale_of(term.marks, term.gain)[0] != "none"
             if changed and g.state[term.end.node] is state:

@@ -44,7 +44,8 @@ def check(facts: Facts) -> Iterator[Hit]:
             where = record.calls[node.call].path
             if where not in told:
                 told.add(where)
-                yield Hit(where, f"`{node.op}_` writes in place into {text}{mode}; write into a new tensor, or clone first", None, node.where, {"op": node.op})
+                told_text = f"`{node.op}_` writes in place into {text}{mode}; write into a new tensor, or clone first"
+                yield Hit(where, told_text, None, node.where, {"op": node.op})
 
 
 class _Unit(nn.Module):

@@ -55,7 +55,8 @@ def check(facts: Facts) -> Iterator[Hit]:
             yield Hit(head, text, None, facts.line(heads[0]), values)
         else:
             severity = None if len(stream.sites) >= DEEP else "note"
-            text = f"the pre-norm stream reaches `{head}` without a norm after {len(stream.sites)} joins: its size grows with depth; norm it before `{head}`"
+            text = (f"the pre-norm stream reaches `{head}` without a norm after {len(stream.sites)} joins: its size grows with "
+                    f"depth; norm it before `{head}`")
             yield Hit(head, text, severity, facts.line(heads[0]), values)
 
 

@@ -22,9 +22,9 @@ What to do
     meant to stand alone, say so with `# skipway: ignore[SKW101]` on its line.
 """
 
-from collections import OrderedDict
+import itertools
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 
 import torch
@@ -57,7 +57,7 @@ def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
     joined = {j.node: j for j in g.joins.found}
     for unit in facts.trunk.units():
         first = g.nodes[unit.start]
-        if not unit.sublayer or unit.end not in joined and unit.start not in joined:
+        if not unit.sublayer or (unit.end not in joined and unit.start not in joined):
             continue
         learned = [n for n in unit.learned if n < unit.end or unit.end not in joined]
         if len(learned) < 2 and not unit.attends:
@@ -99,7 +99,8 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         parent = calls[call.parent]
         beside = any(p.call == parent.id for p in facts.places)
         plain = not facts.places
-        named = bool(_NAMED.search(type(call.module).__name__)) or any(_FLAGS.search(k) and v for k, v in vars(call.module).items() if isinstance(v, bool))
+        flags = [k for k, v in vars(call.module).items() if v is True]
+        named = bool(_NAMED.search(type(call.module).__name__)) or any(_FLAGS.search(k) for k in flags)
         again = type(call.module).__module__.startswith("torch.nn") is False and kinds[type(call.module)] > 1
         own = type(call.module) in bypassed and not type(call.module).__module__.startswith("torch.nn")
         if beside or own or (plain and (again or named)):
@@ -115,25 +116,28 @@ def _plain(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
     g = facts.graph
     learned = [n for n in facts.trunk.cuts if g.learned[n] and g.nodes[n].op not in ops.LOOKUPS]
     longest = run = 0
-    for a, b in zip(learned, learned[1:], strict=False):
+    for a, b in itertools.pairwise(learned):
         run = run + 1 if g.nodes[a].shape == g.nodes[b].shape else 0
         longest = max(longest, run)
     if len(learned) < 3:
         return
     severity = "error" if longest >= DEEP else "note"
-    text = f"no skip anywhere: {len(learned)} learned operations in a row; beyond about {DEEP} of one shape such a net is hard to train, bypass them in blocks"
+    text = (f"no skip anywhere: {len(learned)} learned operations in a row; beyond about {DEEP} of one shape such a net is hard to "
+            "train, bypass them in blocks")
     yield Hit("", text, severity, facts.line(learned[-1]), {"learned": len(learned), "longest": longest}), tuple(learned)
 
 
 def _hit(facts: Facts, where: str, end: int, call: Call | None) -> Hit:
     kept = shape(facts.graph.nodes[end].shape)
     name = where.rpartition(".")[2] or type(facts.record.model).__name__
-    text = f"`{name}` keeps the shape {kept} and stands on the stream itself: no path goes around it; add its input to its output, `x = x + {name}(...)`"
+    text = (f"`{name}` keeps the shape {kept} and stands on the stream itself: no path goes around it; add its input to its "
+            f"output, `x = x + {name}(...)`")
     return Hit(where, text, None, _line(facts, where, end, call), {"shape": list(facts.graph.nodes[end].shape)})
 
 
 def _note(facts: Facts, where: str, end: int, call: Call | None) -> Hit:
-    text = f"`{where or type(facts.record.model).__name__}` has no path around it, and neither has anything else in this net; add a skip if it is meant to be a residual block"
+    text = (f"`{where or type(facts.record.model).__name__}` has no path around it, and neither has anything else in this net; add "
+            "a skip if it is meant to be a residual block")
     return Hit(where, text, "note", _line(facts, where, end, call))
 
 

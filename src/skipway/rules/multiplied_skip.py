@@ -48,7 +48,8 @@ def check(facts: Facts) -> Iterator[Hit]:
             calls = facts.record.calls
             paths = list(dict.fromkeys(calls[g.nodes[n].call].path for n in region.nodes if g.learned[n]))
             where = common(paths) if common(paths) not in ("", facts.path(node)) else paths[-1]
-            text = f"`{where}` multiplies the stream: where it gives 0 the stream is lost; join it with `+`, or bound it with a sigmoid if a gate is meant"
+            text = (f"`{where}` multiplies the stream: where it gives 0 the stream is lost; join it with `+`, or bound it with a "
+                    "sigmoid if a gate is meant")
             yield Hit(where, text, None, facts.line(node), {"shape": list(g.nodes[node].shape)})
             break
 

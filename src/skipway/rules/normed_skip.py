@@ -60,10 +60,12 @@ def _judge(facts: Facts, spot: Spot, clean: bool, first: bool) -> Iterator[Hit]:
     stem = alone and not _own_norm(facts, place, state.norm)
     if (declared and not stem) or (clean and site.shortcut == "normed"):
         why = "declared is pre-norm" if declared else "the other sublayer of this block adds the raw stream"
-        text = f"`{where}` adds the output of `{norm}` instead of the raw stream, and {why}; keep the raw stream for the add and give the normed copy to the branch only"
+        text = (f"`{where}` adds the output of `{norm}` instead of the raw stream, and {why}; keep the raw stream for the add and "
+                "give the normed copy to the branch only")
         yield Hit(where, text, None, facts.line(place.join.node), {"norm": norm})
     elif first and not stem and _own_norm(facts, place, state.norm):
-        text = f"`{where}` adds the output of `{norm}`: the identity path is interrupted by a norm at every sublayer; declare placement=\"pre\" if the raw stream was meant"
+        text = (f"`{where}` adds the output of `{norm}`: the identity path is interrupted by a norm at every sublayer; declare "
+                "placement=\"pre\" if the raw stream was meant")
         yield Hit(where, text, "note", facts.line(place.join.node), {"norm": norm})
 
 

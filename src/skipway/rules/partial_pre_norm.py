@@ -45,7 +45,8 @@ def check(facts: Facts) -> Iterator[Hit]:
                     continue
                 where = facts.sublayer(spot.place, term)
                 norm = spot.site.norm_modules[0] if spot.site.norm_modules else "the pre-norm"
-                text = f"only some of what `{where}` reads of the stream passes `{norm}`: query, key and value do not all get the normed stream; give it to all three"
+                text = (f"only some of what `{where}` reads of the stream passes `{norm}`: query, key and value do not all get the "
+                        "normed stream; give it to all three")
                 yield Hit(where, text, None, facts.line(spot.place.join.node), {"norm": norm})
                 break
 

@@ -38,8 +38,9 @@ def check(facts: Facts) -> Iterator[Hit]:
         return
     for spot in facts.spots:
         site = spot.site
-        if site.placement == want or (want == "pre" and spot.place.join.before.norm is not None) or (want == "post" and site.placement in ("pre", "sandwich")):
-            continue                                        # normed-skip and raw-skip-in-post-norm say more
+        told = (want == "pre" and spot.place.join.before.norm is not None) or (want == "post" and site.placement in ("pre", "sandwich"))
+        if site.placement == want or told:                  # normed-skip and raw-skip-in-post-norm say more
+            continue
         if want == "post" and site.placement == "none" and _mended(facts, spot):
             continue
         where = facts.sublayer(spot.place)
@@ -48,7 +49,8 @@ def check(facts: Facts) -> Iterator[Hit]:
         yield Hit(where, text, None, facts.line(spot.place.join.node), {"placement": site.placement, "want": want})
 
 
-_FORM = {"pre": "pre-norm, x + F(N(x))", "post": "post-norm, N(x + F(x))", "sandwich": "sandwich, x + N(F(N(x)))", "output": "output norm, x + N(F(x))",
+_FORM = {"pre": "pre-norm, x + F(N(x))", "post": "post-norm, N(x + F(x))", "sandwich": "sandwich, x + N(F(N(x)))",
+         "output": "output norm, x + N(F(x))",
          "inner": "with a norm inside the branch", "none": "without a norm"}
 
 

@@ -40,7 +40,8 @@ def check(facts: Facts) -> Iterator[Hit]:
             continue
         where = facts.sublayer(spot.place)
         norm = site.norm_modules[0] if site.norm_modules else "its norm"
-        text = f"`{where}` reads the output of `{norm}` but adds the raw sum from before it, and declared is post-norm; add the normed stream that the branch reads"
+        text = (f"`{where}` reads the output of `{norm}` but adds the raw sum from before it, and declared is post-norm; add the "
+                "normed stream that the branch reads")
         yield Hit(where, text, None, facts.line(spot.place.join.node), {"norm": norm})
 
 

@@ -40,7 +40,8 @@ def check(facts: Facts) -> Iterator[Hit]:
         made = facts.path(state.node)
         where = made if made and made != facts.path(node) else facts.path(node)
         name = where.rpartition(".")[2] or "the value"
-        text = f"both operands of this add are the same value, the output of `{name}`: it doubles it and skips nothing; add the input of `{name}` instead"
+        text = (f"both operands of this add are the same value, the output of `{name}`: it doubles it and skips nothing; add the "
+                f"input of `{name}` instead")
         yield Hit(where, text, None, facts.line(node), {"shape": list(g.nodes[node].shape)})
 
 

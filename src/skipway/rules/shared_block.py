@@ -48,7 +48,8 @@ def check(facts: Facts) -> Iterator[Hit]:
         if len(same) < 2 or not _chained(facts, same) or any(path.startswith(t) for t in told) or _said(facts, path):
             continue
         told.append(path + ".")
-        text = f"`{path}` runs {len(same)} times on this stream with one set of weights; make a block for each depth, or declare the sharing in the configuration"
+        text = (f"`{path}` runs {len(same)} times on this stream with one set of weights; make a block for each depth, or declare "
+                "the sharing in the configuration")
         yield Hit(path, text, None, same[1].where, {"calls": len(same)})
 
 

@@ -44,7 +44,8 @@ def check(facts: Facts) -> Iterator[Hit]:
         numbers = sorted(states.values())
         if len(numbers) > 1:
             path = calls[numbers[0]].path
-            text = f"`{path}` norms {len(numbers)} different states of the stream with one set of weights; give each sublayer a norm of its own, or declare the sharing"
+            text = (f"`{path}` norms {len(numbers)} different states of the stream with one set of weights; give each sublayer a "
+                    "norm of its own, or declare the sharing")
             yield Hit(path, text, None, calls[numbers[-1]].where, {"calls": len(numbers)})
 
 

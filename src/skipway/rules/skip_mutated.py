@@ -44,7 +44,8 @@ def check(facts: Facts) -> Iterator[Hit]:
         if where not in told:
             told.add(where)
             name = facts.sublayer(place)
-            text = f"`{node.op}_` changes in place the tensor that the skip around `{name}` adds later: the skip is no longer the stream; use the out-of-place form"
+            text = (f"`{node.op}_` changes in place the tensor that the skip around `{name}` adds later: the skip is no longer the "
+                    "stream; use the out-of-place form")
             yield Hit(where, text, None, node.where, {"op": node.op, "branch": name})
 
 

@@ -53,7 +53,8 @@ def check(facts: Facts) -> Iterator[Hit]:
         narrow = str(g.nodes[cast].dtype).removeprefix("torch.")
         was = str(wide).removeprefix("torch.")
         where = spot.place.module
-        text = f"the shortcut is cast {was} -> {narrow} on its way to the add: what the stream gained in {was} is rounded away; cast the branch to {was} instead"
+        text = (f"the shortcut is cast {was} -> {narrow} on its way to the add: what the stream gained in {was} is rounded away; "
+                f"cast the branch to {was} instead")
         yield Hit(where, text, None, facts.line(join.node), {"from": was, "to": narrow})
 
 

@@ -75,7 +75,8 @@ def _other_stream(facts: Facts, place: Place) -> Iterator[Hit]:
         if query is None or query is own or value is not own:
             continue
         where = facts.sublayer(place, term)
-        text = f"the shortcut of `{where}` is the stream that it reads as key and value; its query comes from another one, which ends here; add the query's stream"
+        text = (f"the shortcut of `{where}` is the stream that it reads as key and value; its query comes from another one, which "
+                "ends here; add the query's stream")
         yield Hit(where, text, None, facts.line(place.join.node))
 
 

@@ -122,9 +122,8 @@ def _alike(record: Record) -> dict[int, int]:
 def dtype_named(dtype: Any) -> torch.dtype | None:
     """A torch dtype from itself or its name. Raises UsageError."""
     found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
-    if found is None or (isinstance(found, torch.dtype) and found.is_floating_point):
-        if dtype is None or found is not None:
-            return found
+    if dtype is None or (isinstance(found, torch.dtype) and found.is_floating_point):
+        return found
     raise UsageError(f"check: dtype {dtype!r} is no floating torch dtype; want float32, bfloat16, float16 or float64")
 
 

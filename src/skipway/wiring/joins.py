@@ -69,9 +69,9 @@ class Joins:
             self.found[-1].marks = (marks & ~own[0]) | (CONSTANT if alpha != 1.0 else 0)
             self.found[-1].factor = alpha if gain == own[1] else None
         elif product is state:
-            g._carry(node, base, 0, None)
+            g.carry(node, base, 0, None)
         else:
-            g._fresh(node, "sum")
+            g.fresh(node, "sum")
             g.terms[n] = (base,)
 
     # the cases
@@ -83,14 +83,14 @@ class Joins:
         ga, gb = _times(g.gain[a], fa), _times(g.gain[b], fb)
         if parts or ga is None or gb is None:
             convex = g.marks[a] & GATED and g.marks[b] & GATED
-            g._fresh(node, "mixed" if convex else "sum", g.state[a])
+            g.fresh(node, "mixed" if convex else "sum", g.state[a])
         elif abs(ga + gb) < 1e-9:
-            g._fresh(node, "difference")
+            g.fresh(node, "difference")
         elif ga == gb and abs(ga + gb - 1) > 1e-9:
             g.doubled.append((node.id, a, b))
-            g._fresh(node, "self_add", g.state[a])
+            g.fresh(node, "self_add", g.state[a])
         else:
-            g._carry(node, a)
+            g.carry(node, a)
             g.gain[node.id] = ga + gb
 
     def _double(self, node: "Node", a: int, b: int, fa: float | None, fb: float | None) -> bool:
@@ -110,10 +110,10 @@ class Joins:
             return False
         total = None if through is None else _plus(_times(g.gain[a], fa), through)
         if total is not None and abs(total) < 1e-9:
-            g._fresh(node, "difference")
+            g.fresh(node, "difference")
         elif len(passed) > (LONG if total is not None else 1):
             self.long.append((node.id, sa, sb))
-            g._carry(node, b)
+            g.carry(node, b)
         else:
             marks = g.marks[b]
             self._fold(node, a, b, passed, total)
@@ -146,7 +146,7 @@ class Joins:
             self.found.remove(join)
         every = sorted({n for j in inner for n in j.region.nodes} | {j.node for j in inner})
         region = Region(every, set().union(*[j.region.hits for j in inner]), True)
-        after = g._fresh(node, "join", before)
+        after = g.fresh(node, "join", before)
         flat = tuple(j for i in inner for j in (i.folded or (i,)))
         self._keep(Join(node.id, shortcut, branch, region, before, after, "identity", gain, tuple(sorted(flat, key=lambda j: j.node)), node.write))
 
@@ -159,7 +159,7 @@ class Joins:
             gain /= read[-1]
         if g.marks[shortcut] & MIXED:
             gain = 1.0
-        after = g._fresh(node, "join", before)
+        after = g.fresh(node, "join", before)
         marks = GATED if on_branch is None else CONSTANT if on_branch != 1.0 else 0
         self._keep(Join(node.id, shortcut, branch, region, before, after, kind, gain, (), node.write, marks, on_branch))
 
@@ -172,7 +172,7 @@ class Joins:
         g = self.graph
         common = next((s for s in self._bases(a) if s in self._bases(b)), None)
         gate = g.gate[a] & g.gate[b]
-        g._fresh(node, "sum")
+        g.fresh(node, "sum")
         g.linear[node.id], g.gate[node.id] = common, gate
         if common is None:
             g.terms[node.id] = (a, b)

@@ -10,8 +10,8 @@ from skipway.wiring.states import STORED, Region
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
 
-_DISPATCH = frozenset("topk one_hot index_add scatter_add _grouped_mm bincount histc".split())      # operations that no mixer has
-_SCANS = frozenset("cumsum cumprod exp softplus maximum _cummax_helper logcumsumexp".split()) | ops.RECURRENCES
+_DISPATCH = frozenset(["topk", "one_hot", "index_add", "scatter_add", "_grouped_mm", "bincount", "histc"])      # operations that no mixer has
+_SCANS = frozenset(["cumsum", "cumprod", "exp", "softplus", "maximum", "_cummax_helper", "logcumsumexp"]) | ops.RECURRENCES
 
 
 def kind_of(g: "Graph", region: Region) -> str:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from skipway.wiring.record import Node
 
 MOST = 16           # a wider new axis is time or batch, not lanes
-_VIEWS = frozenset("view _unsafe_view reshape _reshape_alias unsqueeze squeeze alias detach clone contiguous _to_copy copy reread patch".split())
+_VIEWS = frozenset([
+    "view", "_unsafe_view", "reshape", "_reshape_alias", "unsqueeze", "squeeze", "alias", "detach", "clone", "contiguous", "_to_copy", "copy",
+    "reread", "patch"])
 
 
 def born_by_expand(g: "Graph", node: "Node", source: int) -> None:
@@ -87,14 +89,15 @@ def contract(g: "Graph", node: "Node") -> bool:
     for x, other, axis in ((b, a, -2), (a, b, -1)):
         if x not in g.lane:
             stack = None if g.signal[other] else _stacked(g, x)
-            if stack is not None and _product(node.shape) == _product(g.nodes[g.stacked[stack][0]].shape) and _collapse(g, node, x, g._constant(other)):
+            whole = stack is not None and _product(node.shape) == _product(g.nodes[g.stacked[stack][0]].shape)
+            if whole and _collapse(g, node, x, g.constant(other)):
                 return True
             continue
         shape, (inner, count) = g.nodes[x].shape, g.lane[x]
         place = _axis(shape, inner)
         if place is None or place != (len(shape) + axis if len(shape) > 1 else 0, 1) or shape[place[0]] != count:
             continue
-        if _collapse(g, node, x, g._constant(other) if not g.signal[other] else None):
+        if _collapse(g, node, x, g.constant(other) if not g.signal[other] else None):
             return True
         _mixed(g, node, x, count)
         out = node.shape
@@ -123,7 +126,7 @@ def reduce(g: "Graph", node: "Node", source: int) -> bool:
             kept = born - (1 if born > place[0] and len(node.shape) < len(shape) else 0)
             g.lane[node.id] = (_product(node.shape[kept + 1:]), count)
     else:
-        g._carry(node, source)
+        g.carry(node, source)
         g.gain[node.id] = 1.0
     return True
 
@@ -142,7 +145,7 @@ def _outer_axis(g: "Graph", n: int, count: int) -> int | None:
 
 
 def _mixed(g: "Graph", node: "Node", x: int, count: int) -> None:
-    g._carry(node, x, MIXED, None)
+    g.carry(node, x, MIXED, None)
     g.gain[node.id] = 1.0
     g.gate[node.id] = 0
     state = g.state[x]

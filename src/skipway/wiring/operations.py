@@ -13,7 +13,10 @@ IDENTITY = _set("""
     repeat tile view_copy expand_copy _conj resolve_conj pad reflection_pad1d reflection_pad2d replication_pad2d rot90 to _efficientzerotensor
     fake_quantize_per_tensor_affine quantize_per_tensor dequantize tril triu
 """)
-PARTS = _set("slice select split split_with_sizes unsafe_split chunk unbind narrow index index_select gather take_along_dim diagonal unfold masked_select take im2col")
+PARTS = _set("""
+    slice select split split_with_sizes unsafe_split chunk unbind narrow index index_select gather take_along_dim diagonal unfold
+    masked_select take im2col
+""")
 SPLITS = _set("split split_with_sizes unsafe_split chunk unbind")           # several parts, each a value of its own
 MOVES = _set("roll flip constant_pad_nd pad rot90 index gather index_select")
 DROPS = _set("native_dropout dropout alpha_dropout feature_dropout")
@@ -22,7 +25,8 @@ DROPS = _set("native_dropout dropout alpha_dropout feature_dropout")
 POOLS = _set("""
     mean sum amax max avg_pool1d avg_pool2d avg_pool3d max_pool2d_with_indices max_pool2d max_pool1d max_pool3d_with_indices _adaptive_avg_pool2d
     _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_max_pool2d adaptive_avg_pool2d upsample_nearest2d upsample_bilinear2d upsample_bicubic2d
-    upsample_nearest1d upsample_linear1d _upsample_bilinear2d_aa _upsample_bicubic2d_aa upsample_nearest3d upsample_trilinear3d logsumexp cumsum cumprod
+    upsample_nearest1d upsample_linear1d _upsample_bilinear2d_aa _upsample_bicubic2d_aa upsample_nearest3d upsample_trilinear3d
+    logsumexp cumsum cumprod
 """)
 ACTS = _set("""
     relu gelu silu tanh sigmoid leaky_relu elu celu selu mish softplus hardswish hardsigmoid hardtanh relu6 exp log abs square sqrt rsqrt pow
@@ -44,14 +48,20 @@ NORMS = {
 
 # Multiplied by a stored matrix, or mixed over tokens.
 MATMULS = _set("mm bmm addmm baddbmm addbmm addmv mv dot matmul linear _grouped_mm _scaled_mm _weight_int8pack_mm _weight_int4pack_mm addr")
-CONVOLUTIONS = _set("convolution _convolution mkldnn_convolution conv1d conv2d conv3d conv_transpose2d _slow_conv2d_forward conv_depthwise3d _conv_depthwise2d")
+CONVOLUTIONS = _set("""
+    convolution _convolution mkldnn_convolution conv1d conv2d
+    conv3d conv_transpose2d _slow_conv2d_forward conv_depthwise3d _conv_depthwise2d
+""")
 ATTENTIONS = _set("""
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention
     _scaled_dot_product_attention_math _scaled_dot_product_cudnn_attention _scaled_dot_product_fused_attention_overrideable
     _scaled_dot_product_attention_math_for_mps scaled_dot_product_attention flex_attention _flash_attention_forward _efficient_attention_forward
     _native_multi_head_attention _transformer_encoder_layer_fwd
 """)
-RECURRENCES = _set("lstm gru rnn_tanh rnn_relu mkldnn_rnn_layer lstm_cell gru_cell _thnn_fused_lstm_cell _thnn_fused_gru_cell _cudnn_rnn quantized_lstm")
+RECURRENCES = _set("""
+    lstm gru rnn_tanh rnn_relu mkldnn_rnn_layer
+    lstm_cell gru_cell _thnn_fused_lstm_cell _thnn_fused_gru_cell _cudnn_rnn quantized_lstm
+""")
 LOOKUPS = _set("embedding embedding_bag _embedding_bag")
 MIXERS = _set("_fft_r2c _fft_c2c _fft_c2r fft_fft fft_fft2")
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from skipway._errors import NeedsDataError
+from skipway.wiring.meta import made
 
 _TORCH_HOME = torch.__path__[0]
 _HERE = __file__.rpartition("record")[0]
@@ -75,7 +76,7 @@ class Record:
     training: bool = False
     versions: dict[int, int] = field(default_factory=dict)      # tensor identity -> its last version
     notes: list[str] = field(default_factory=list)
-OVERWRITES = frozenset("copy fill zero bernoulli normal uniform exponential random".split())
+OVERWRITES = frozenset(["copy", "fill", "zero", "bernoulli", "normal", "uniform", "exponential", "random"])
 
 
 class _Info:
@@ -92,7 +93,7 @@ class _Info:
         self.joins = self.name in JOINING
 
 
-JOINING = frozenset("add sub rsub addcmul addcdiv lerp addmm baddbmm addbmm addmv addr mul stack".split()) | {
+JOINING = frozenset(["add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "addmm", "baddbmm", "addbmm", "addmv", "addr", "mul", "stack"]) | {
     "_foreach_add", "_foreach_addcmul", "_foreach_lerp", "_foreach_sub"}
 
 
@@ -183,11 +184,11 @@ class Recorder(TorchDispatchMode):
         if self.abstract and found:
             meta = [t.is_meta for t in found]
             stored = self.dtype is not None or info.writes
-            if (not all(meta) and any(meta)) or (stored and any([id(t) in self.stored for t in found])):
+            if (not all(meta) and any(meta)) or (stored and any(id(t) in self.stored for t in found)):
                 run_args, run_kwargs = self._twinned(args), {k: self._twinned((v,))[0] for k, v in kwargs.items()}
         try:
             plain = self.abstract and found and not info.writes and not info.views
-            out = _made(func, run_args, run_kwargs) if plain else func(*run_args, **run_kwargs)
+            out = made(func, run_args, run_kwargs) if plain else func(*run_args, **run_kwargs)
         except (RuntimeError, NotImplementedError) as error:
             if not (self.abstract and any(t.is_meta for t in found)):
                 raise
@@ -290,7 +291,7 @@ class Recorder(TorchDispatchMode):
                 made = node.overload(*_replaced(node.args, iter([self.values[i] for i in node.ins])), **kwargs)
                 self.values[m] = made[node.out] if isinstance(made, (tuple, list)) else made
                 pending.pop()
-        return self.values[n]                                       # type: ignore[no-any-return]
+        return self.values[n]
 
     def _save(self, args: Any, kwargs: Any, info: _Info) -> None:
         """Keep a copy of a stored tensor before a real forward writes to it."""
@@ -350,38 +351,6 @@ class Recorder(TorchDispatchMode):
         return path
 
 
-_KNOWN: dict[Any, Any] = {}
-_MOST_KNOWN = 100_000
-
-
-def _made(func: Any, args: Any, kwargs: Any) -> Any:
-    """What an operation gives on meta tensors. Equal operations on equal shapes are worked out once a process."""
-    try:
-        key = (func, _described(args), _described(kwargs.items()) if kwargs else None)
-        known = _KNOWN.get(key)
-    except TypeError:                                               # an argument that has no hash: a generator
-        return func(*args, **kwargs)
-    if known is None:
-        out = func(*args, **kwargs)
-        whole = all(isinstance(t, Tensor) and t.is_meta for t in out) if isinstance(out, tuple) else isinstance(out, Tensor) and out.is_meta
-        if whole and len(_KNOWN) < _MOST_KNOWN:
-            _KNOWN[key] = tuple([_form(t) for t in out]) if isinstance(out, tuple) else [_form(out)]
-        return out
-    made = [torch.empty_strided(shape, stride, dtype=dtype, device="meta") for shape, stride, dtype in known]
-    return made[0] if isinstance(known, list) else tuple(made)
-
-
-def _form(t: Tensor) -> tuple[Any, ...]:
-    return t.shape, t.stride(), t.dtype
-
-
-def _described(values: Any) -> tuple[Any, ...]:
-    """Arguments as something with a hash: tensors by shape, stride and type; 1, 1.0 and True apart."""
-    return tuple([
-        (v.shape, v.stride(), v.dtype, v.is_meta) if isinstance(v, Tensor) else _described(v) if isinstance(v, (list, tuple)) else (type(v), v)
-        for v in values])
-
-
 def _attribute_path(owner: nn.Module, module: nn.Module, prefix: str) -> str | None:
     """The path of a module in a plain list, tuple, dictionary or attribute of `owner`."""
     def join(name: str) -> str:
@@ -430,8 +399,8 @@ def _replaced(args: Any, values: Iterator[Any]) -> tuple[Any, ...]:
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
     """Whether the storage ranges of two tensors of one group meet."""
-    first, second = sorted(((t.storage_offset(), t.storage_offset() + _extent(t)) for t in (a, b)))
-    return second[0] < first[1]
+    first, second = sorted((t.storage_offset(), t.storage_offset() + _extent(t)) for t in (a, b))
+    return bool(second[0] < first[1])
 
 
 def _extent(t: Tensor) -> int:

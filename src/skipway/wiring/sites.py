@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 from skipway.wiring import operations as ops
 from skipway.wiring.kinds import kind_of
 from skipway.wiring.states import (
-    CONSTANT, DROPPED, GATED, MIXED, NARROWED, SCALAR, VECTOR, Join, Norm, Region, State,
+    CONSTANT,
+    DROPPED,
+    GATED,
+    MIXED,
+    NARROWED,
+    SCALAR,
+    VECTOR,
+    Join,
+    Norm,
+    Region,
+    State,
 )
 
 if TYPE_CHECKING:
@@ -144,7 +154,7 @@ def _experts(found: list[Term]) -> list[Term]:
     """Feed-forwards that are weighed by a router and summed are one branch, and a shared expert beside them belongs to it."""
     dense = [t for t in found if t.kind in ("ffn", "moe", "other")]
     routed = [t for t in dense if t.marks & GATED or t.kind == "moe"]
-    if len(dense) < 2 or not any(t.kind == "moe" for t in dense) and len(routed) < 2:
+    if len(dense) < 2 or (not any(t.kind == "moe" for t in dense) and len(routed) < 2):
         return found
     first = dense[0]
     first.kind = "moe"

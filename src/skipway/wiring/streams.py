@@ -282,8 +282,8 @@ def final_norm(g: "Graph", flow: Flow, stems: dict[State, int]) -> str | None:
         if stems.get(state) == g.record.calls[state.norm.call].parent:
             continue                                    # a norm and the stem of the next stream in one forward: a transition
         halved = len(node.shape) == len(g.nodes[after.node].shape) and _numel(node.shape) * 2 >= size
-        if not g.marks[state.norm.source] & PART and (_numel(node.shape) * lanes >= size and _passes(state, after, through)
-                                                      or halved and _passes(state, after, (*through, "pool"))):
+        if not g.marks[state.norm.source] & PART and ((_numel(node.shape) * lanes >= size and _passes(state, after, through))
+                                                      or (halved and _passes(state, after, (*through, "pool")))):
             return g.record.calls[state.norm.call].path or type(g.record.model).__name__
     return None
 

@@ -39,7 +39,8 @@ class Trunk:
         self.bypassed: set[int] = set()                 # learned nodes that some join goes around
         for join in g.joins.found:
             self.bypassed.update(n for n in join.region.nodes if g.learned[n])
-            if any((s := g.state[n]) is not None and not join.before.has(s) for n in join.region.hits):     # a long skip: what it goes around is a trunk of its own
+            beyond = any((s := g.state[n]) is not None and not join.before.has(s) for n in join.region.hits)
+            if beyond:                                  # a long skip: what it goes around is a trunk of its own
                 self._sweep([join.before.node], join.branch)
         self.cut_set = set(self.cuts)
         self.held = {n for nodes in self.inside.values() for n in nodes}
@@ -85,12 +86,13 @@ class Trunk:
         learned: list[int] = []
         attends = False
         start = -1
-        for v in self.cuts:
+        for k, v in enumerate(self.cuts):
             state = g.state[v]
             skipped = v in joined or self._carries(v) or (state is not None and state.node == v and state.via == "difference")
             if skipped:
-                if learned:
-                    found.append(Unit(start, v, tuple(learned), attends))
+                if learned:                             # a stack that is summed next is part of that join
+                    closed = v if v in joined else next((c for c in self.cuts[k + 1:k + 12] if c in joined), v)
+                    found.append(Unit(start, closed, tuple(learned), attends))
                 learned, attends, start = [], False, v
                 continue
             own = [n for n in (*self.inside[v], v) if g.learned[n] and g.nodes[n].op not in ops.LOOKUPS]
