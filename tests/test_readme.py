@@ -1,5 +1,6 @@
 """The README's commands are there, and `.ci/run` takes its test command from it word for word."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -44,3 +45,13 @@ def test_it_says_that_code_is_run() -> None:
 def test_generated_pages_are_current() -> None:
     done = subprocess.run([sys.executable, str(ROOT / "docs" / "generate.py"), "--check"], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_example_output_is_what_the_example_prints(tmp_path: pathlib.Path) -> None:
+    source = re.search(r"```python\n(# block\.py\n.*?)```", README, re.DOTALL)
+    shown = re.search(r"<!-- example-output -->\n```text\n(.*?)\n```", README, re.DOTALL)
+    assert source is not None and shown is not None
+    (tmp_path / "block.py").write_text(source.group(1), encoding="utf-8")
+    command = [sys.executable, "-m", "skipway", "check", "block.py:Block", "--input", "float32[2,16,64]"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"})
+    assert (done.returncode, done.stdout.rstrip()) == (1, shown.group(1))

@@ -1,15 +1,36 @@
 """skipway: the toolkit for residual (skip) connections in PyTorch.
 
-A residual rule is a pair (read, write) on a stream, and a join is a fact of the data flow.
+A residual rule is a pair (read, write) on a stream, and a join is a fact of the data flow. Public names are loaded on first use,
+so that the command line answers before torch is imported (docs/decisions/0003).
 """
 
-from skipway.checks import Expect as Expect
-from skipway.checks import Finding as Finding
-from skipway.checks import Report as Report
-from skipway.checks import assert_wired as assert_wired
-from skipway.checks import check as check
-from skipway.wiring import Branch as Branch
-from skipway.wiring import Site as Site
-from skipway.wiring import Stream as Stream
-from skipway.wiring import Wiring as Wiring
-from skipway.wiring import trace as trace
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skipway.checks import Expect as Expect
+    from skipway.checks import Finding as Finding
+    from skipway.checks import Report as Report
+    from skipway.checks import assert_wired as assert_wired
+    from skipway.checks import check as check
+    from skipway.wiring import Branch as Branch
+    from skipway.wiring import Site as Site
+    from skipway.wiring import Stream as Stream
+    from skipway.wiring import Wiring as Wiring
+    from skipway.wiring import trace as trace
+
+_HOMES = {
+    "skipway.checks": ("Expect", "Finding", "Report", "assert_wired", "check"),
+    "skipway.wiring": ("Branch", "Site", "Stream", "Wiring", "trace"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'skipway' has no attribute {name!r}; it has {', '.join(__dir__())}")
+
+
+def __dir__() -> list[str]:
+    return sorted(name for names in _HOMES.values() for name in names)

@@ -13,11 +13,11 @@ def listed(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def expectation(texts: Sequence[str]) -> Any:
-    """An `Expect` of "key=value" texts. Raises UsageError where a key is no field or a value has another type."""
+def expectation(texts: Sequence[str], declared: dict[str, Any] | None = None) -> Any:
+    """An `Expect` of "key=value" texts on top of `declared`. Raises UsageError where a key is no field or a value has another type."""
     from skipway.checks.records import Expect
     kinds = {f.name: str(f.type) for f in fields(Expect)}
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = dict(declared or {})
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or key not in kinds:

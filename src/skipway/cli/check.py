@@ -54,8 +54,10 @@ def command(
         _one_of("--mode", mode, ("eval", "train"))
         from skipway.report import formats
         _one_of("--format", form, formats())
-        options = {"stage": stage, "expect": expectation(expect or ()), "select": listed(select or ()), "ignore": listed(ignore or ()),
-                   "hooks": listed(hooks or ()), "dtype": dtype}
+        from skipway.checks.config import read
+        declared = read()
+        options = {"stage": stage, "expect": expectation(expect or (), declared.expect), "select": listed(select or ()) or declared.select,
+                   "ignore": (*listed(ignore or ()), *declared.ignore), "hooks": listed(hooks or ()), "dtype": dtype}
         with progress(f"building {target}") as say:
             from skipway.targets import resolve
             found = resolve(target, inputs=tuple(given or ()), inputs_from=inputs, config=tuple(config or ()))
@@ -92,11 +94,20 @@ def _checked(target: "Target", mode: str, options: dict[str, Any], reason: str =
     if clash:
         raise SkipwayError(f"{target.name}: the forward's argument {clash[0]!r} has the name of an option of the check; give it by position")
     report: Report = skipway.check(target.model, *target.args, **options, **target.kwargs)
+    report = _per_file(report)
     notes = [*target.notes[:-1], f"{reason}: {target.notes[-1]}"] if reason and target.notes else list(target.notes)
     if not report.wiring.streams:
         notes.append(NO_STREAM)
     wiring = replace(report.wiring, notes=tuple(dict.fromkeys((*report.wiring.notes, *notes))))
     return replace(report, target=target.name, wiring=wiring)
+
+
+def _per_file(report: "Report") -> "Report":
+    """Without the findings that [tool.skipway] leaves out for their file."""
+    from skipway.checks.config import left_out, read
+    declared = read()
+    kept = tuple(f for f in report.findings if not left_out(f, declared.per_file, declared.folder))
+    return replace(report, findings=kept, suppressed=report.suppressed + len(report.findings) - len(kept))
 
 
 def _write(report: "Report", form: str, output: pathlib.Path | None, quiet: bool) -> None:

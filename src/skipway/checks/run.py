@@ -56,6 +56,9 @@ def check(
             other = record_other_mode(wiring.facts.record, args, kwargs, kind)
         except TraceError as error:
             notes.append(f"the other mode was not looked at: {error}")
+    later = STAGES[1:STAGES.index(stage) + 1]
+    if later and not any(r.STAGE in later for r in rules):
+        notes.append(f"no rule of stage {' or '.join(later)} is installed: only the graph was looked at")
     facts = Facts(wiring, expect or Expect(), hooks=tuple(hooks), entries=entries, other=other,
                   reference=trace_method(reference, None, args, kwargs) if reference is not None else None)
     findings = [_finding(rule, hit) for rule in rules for hit in rule.check(facts)]
