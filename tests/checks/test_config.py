@@ -68,7 +68,8 @@ def test_what_it_does_not_know_is_an_error_that_names_file_and_field(tmp_path: P
 
 
 @pytest.mark.parametrize(("pattern", "codes", "out"), [
-    ("old/*.py", ("SKW101",), True), ("old/*", ("SKW1",), True), ("old/*", ("missing-skip",), True), ("old/*", ("SKW2",), False), ("new/*", ("SKW101",), False)])
+    ("old/*.py", ("SKW101",), True), ("old/*", ("SKW1",), True), ("old/*", ("missing-skip",), True),
+    ("old/*", ("SKW2",), False), ("new/*", ("SKW101",), False)])
 def test_per_file_takes_codes_prefixes_and_slugs(pattern: str, codes: tuple[str, ...], out: bool) -> None:
     finding = Finding("SKW101", "missing-skip", "error", "ffn", "...", "/p/old/net.py", 3)
     assert left_out(finding, {pattern: codes}, "/p") is out

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit, shape
+from skipway.wiring.record import Call
 
 CODE = "SKW107"
 STAGE = "graph"
@@ -45,10 +46,24 @@ def check(facts: Facts) -> Iterator[Hit]:
         if g.nodes[outs[0]].shape not in [g.nodes[n].shape for n in ins]:
             continue
         dead.add(call.id)
+        if not _in_block(facts, call):
+            continue
         if any(calls[g.nodes[n].call].id in dead for n in ins):     # told where the dead stretch begins
             continue
         text = f"`{call.path}` runs and its result {shape(g.nodes[outs[0]].shape)} never reaches the output; add it to the stream, or do not call it"
         yield Hit(call.path, text, None, call.where or facts.line(learned[-1]), {"shape": list(g.nodes[outs[0]].shape)})
+
+
+def _in_block(facts: Facts, call: Call) -> bool:
+    """Whether a residual block calls it: heads and poolers that a model runs for nothing are another matter."""
+    calls = facts.record.calls
+    while call.parent >= 0 and call.parent != call.id:
+        call = calls[call.parent]
+        if any(p.call == call.id for p in facts.places):
+            return True
+        if call.path.rpartition(".")[2].isdigit() and any(call.first <= p.join.node < call.last for p in facts.places):
+            return True
+    return False
 
 
 class _Block(nn.Module):

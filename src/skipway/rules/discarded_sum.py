@@ -35,7 +35,8 @@ def check(facts: Facts) -> Iterator[Hit]:
     g = facts.graph
     for place in facts.places:
         join = place.join
-        if join.node in facts.live or any(g.learned[u] for u in g.users[join.node]):
+        on_trunk = join.before.node in facts.trunk.cut_set or any(f.main and f.root is join.before.root for f in facts.flows)
+        if join.node in facts.live or not on_trunk or any(g.learned[u] for u in g.users[join.node]):
             continue
         where = place.module
         name = facts.sublayer(place)

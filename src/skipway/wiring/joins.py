@@ -36,6 +36,8 @@ class Joins:
             return
         if self._double(node, a, b, fa, fb) or self._double(node, b, a, fb, fa) or self._shards(node, a, b, fa, fb):
             return
+        if self._merge(node, sa, sb):
+            return
         first, second = ((a, b, fa, fb), (b, a, fb, fa)) if sa.root.node <= sb.root.node else ((b, a, fb, fa), (a, b, fa, fb))
         for shortcut, branch, factor, other in (first, second):
             state = g.state[shortcut]
@@ -131,6 +133,21 @@ class Joins:
         if total is None:
             return False
         self._fold(node, ja.shortcut, b, [ja, jb], total)
+        return True
+
+    def _merge(self, node: "Node", sa: State, sb: State) -> bool:
+        """Two streams that parted from one state, each with joins of its own, are summed: one stream again."""
+        if sa.via != "join" or sb.via != "join" or sa.root is not sb.root:
+            return False
+        common: State | None = sa
+        while common is not None and common.via in ("join", "act") and not sb.has(common):
+            common = common.prev
+        state: State | None = sb
+        while state is not None and state is not common and state.via in ("join", "act"):
+            state = state.prev
+        if common is None or state is not common or common in (sa, sb):
+            return False
+        self.graph.fresh(node, "merged", common)
         return True
 
     def _last(self, n: int) -> Join | None:

@@ -307,9 +307,9 @@ class Recorder(TorchDispatchMode):
         if twin in self.made:
             return self.made[twin]
         path = self.paths.get(id(module))
-        registered = path is not None and id(module) not in self.adopted
         if path is None:
             path = self._adopt(module)
+        registered = id(module) not in self.adopted
         number = self.counts.get(id(module), 0)
         self.counts[id(module)] = number + 1
         frame = sys._getframe(2)
@@ -336,7 +336,11 @@ class Recorder(TorchDispatchMode):
         return tuple([(id(t), self.current[id(t)]) for t in tensors_in(values, depth=3) if id(t) in self.current])
 
     def _adopt(self, module: nn.Module) -> str:
-        """Name a module that runs without being registered, by the attribute that holds it."""
+        """Name a module that was not registered when the forward began: by its place now, or by the attribute that holds it."""
+        for path, m in self.calls[0].module.named_modules():
+            if m is module:                                         # made, and registered, by the forward itself
+                self.paths.update({id(x): f"{path}.{p}" if p else path for p, x in module.named_modules()})
+                return path
         caller = self.calls[self.stack[-1]] if self.stack else self.calls[0]
         owners = [caller] + [self.calls[i] for i in reversed(self.stack)]
         name = next((n for o in owners for n in [_attribute_path(o.module, module, o.path)] if n), None)

@@ -95,7 +95,8 @@ class Trunk:
                     found.append(Unit(start, closed, tuple(learned), attends))
                 learned, attends, start = [], False, v
                 continue
-            own = [n for n in (*self.inside[v], v) if g.learned[n] and g.nodes[n].op not in ops.LOOKUPS]
+            made = (*self.inside[v], v) if state is not None and state.node == v else ()     # else a gate lies around a value that goes on
+            own = [n for n in made if g.learned[n] and g.nodes[n].op not in ops.LOOKUPS]
             if not self.bypassed.isdisjoint(own):
                 learned, attends, start = [], False, v
                 continue
@@ -123,6 +124,8 @@ class Trunk:
         if not ins or not outs or g.nodes[outs[0]].shape not in [g.nodes[n].shape for n in ins] or call.last <= call.first:
             return None
         span = range(call.first, call.last)
+        if g.state[outs[0]] in [g.state[n] for n in ins]:
+            return None                                 # a gate: the value itself goes on
         if outs[0] not in self.cut_set or any(j.node in span for j in g.joins.found) or any(n in span for n, _, _ in g.doubled):
             return None
         learned = [n for n in span if g.learned[n] and (n in self.cut_set or n in self.held)]
