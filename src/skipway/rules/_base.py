@@ -126,7 +126,7 @@ class Facts:
         """"pre" or "post" where the owner or an attribute says so."""
         if self.expect.placement is not None:
             return str(self.expect.placement)
-        value = self.declared(path, "norm_first", "do_layer_norm_before", "normalize_before", "pre_norm", "prenorm")
+        value = self.declared(path, "norm_first", "do_layer_norm_before", "normalize_before")
         return None if not isinstance(value, bool) else "pre" if value else "post"
 
     def uncalled_norms(self) -> list[str]:

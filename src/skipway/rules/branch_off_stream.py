@@ -23,7 +23,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, common
+from skipway.wiring.streams import ancestors
 
 CODE = "SKW108"
 STAGE = "graph"
@@ -69,13 +70,29 @@ def _other_query(facts: Facts) -> Iterator[Hit]:
                 continue
             if end.root in main and end.root is state.root:
                 continue
-            attends = [n for n in _sublayer(facts, end.node, state.root.node) if n in g.attention]
-            if not attends or end.via == "join":
+            inside = _sublayer(facts, end.node, state.root.node)
+            attends = any(n in g.attention for n in inside)
+            learned = [n for n in inside if g.learned[n] and g.state[n] is not state]
+            if end.via == "join" or not (attends or (len(learned) > 1 and _reads_memory(facts, learned[0]))):
                 continue
-            where = facts.path(end.node)
+            where = common([facts.path(n) for n in learned]) or facts.path(end.node)
+            where = where if where != facts.path(node) else facts.path(end.node)
             text = f"`{where}` is added to a stream that its query never reads; take the query from the stream that the result is added to"
             yield Hit(where, text, None, facts.line(node))
             break
+
+
+def _reads_memory(facts: Facts, learned: int) -> bool:
+    """Whether a learned operation reads, norms apart, what some attention takes its keys and values from across streams."""
+    g = facts.graph
+    memories = set()
+    for spot in facts.spots:
+        for term in spot.place.terms:
+            if term.kind == "cross_attention":
+                last = max(n for n in term.region.nodes if n in g.attention)
+                memories |= {g.state[i].root for n in ancestors(g, (g.attention[last][-1],)) for i in [n] if g.state[i] is not None}  # type: ignore[union-attr]
+    states = [g.state[i] for i in g.nodes[learned].ins if g.signal[i]]
+    return any(s is not None and s.root in memories for s in states)
 
 
 def _sublayer(facts: Facts, end: int, origin: int) -> list[int]:

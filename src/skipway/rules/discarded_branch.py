@@ -51,12 +51,17 @@ def check(facts: Facts) -> Iterator[Hit]:
         if any(calls[g.nodes[n].call].id in dead for n in ins):     # told where the dead stretch begins
             continue
         text = f"`{call.path}` runs and its result {shape(g.nodes[outs[0]].shape)} never reaches the output; add it to the stream, or do not call it"
-        yield Hit(call.path, text, None, call.where or facts.line(learned[-1]), {"shape": list(g.nodes[outs[0]].shape)})
+        left = [p.join.before for p in facts.places if p.join.node not in facts.live and not set(p.join.region.nodes).isdisjoint(learned)]
+        idle = any(not any(p.join.before is state and p.join.node in facts.live for p in facts.places) for state in left)
+        severity = "note" if idle else None                     # the last layer of a second stream, all of which is left over
+        yield Hit(call.path, text, severity, call.where or facts.line(learned[-1]), {"shape": list(g.nodes[outs[0]].shape)})
 
 
 def _in_block(facts: Facts, call: Call) -> bool:
     """Whether a residual block calls it: heads and poolers that a model runs for nothing are another matter."""
     calls = facts.record.calls
+    if any(call.first <= p.join.node < call.last for p in facts.places):
+        return True
     while call.parent >= 0 and call.parent != call.id:
         call = calls[call.parent]
         if any(p.call == call.id for p in facts.places):

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.sites import Place
 
 CODE = "SKW106"
 STAGE = "graph"
@@ -36,12 +37,19 @@ def check(facts: Facts) -> Iterator[Hit]:
     for place in facts.places:
         join = place.join
         on_trunk = join.before.node in facts.trunk.cut_set or any(f.main and f.root is join.before.root for f in facts.flows)
-        if join.node in facts.live or not on_trunk or any(g.learned[u] for u in g.users[join.node]):
+        idle = join.branch not in facts.live and not _live_end(facts, place)
+        if join.node in facts.live or not on_trunk or idle or any(g.learned[u] for u in g.users[join.node]):
             continue
         where = place.module
         name = facts.sublayer(place)
         text = f"the sum of `{name}` and its shortcut is computed and never used; return the sum, not the branch"
         yield Hit(where, text, None, facts.line(join.node), {"branch": name})
+
+
+def _live_end(facts: Facts, place: Place) -> bool:
+    """Whether the branch goes on without the sum; where it ends too, a whole stretch is idle, as the last layer of a second stream is."""
+    return any(term.end.node in facts.live for term in place.terms)
+
 
 
 class _Dilated(nn.Module):

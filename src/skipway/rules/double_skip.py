@@ -51,10 +51,21 @@ def check(facts: Facts) -> Iterator[Hit]:
             yield Hit(where, text, None, facts.line(join.node), values)
         elif facts.expect.skip_scale is not None:
             yield Hit(where, f"the shortcut around `{where}` is multiplied by {gain:g}, declared is {want:g}", None, facts.line(join.node), values)
-        elif gain >= 1.5 and spot.site.placement != "post":
+        elif gain >= 1.5 and spot.site.placement != "post" and not _stated(facts, gain):
             text = (f"the shortcut around `{where}` is multiplied by {gain:g}, so the stream grows at every sublayer; declare it "
                     f"(skip_scale={gain:g}) or take the factor out")
             yield Hit(where, text, None, facts.line(join.node), values)
+
+
+def _stated(facts: Facts, gain: float) -> bool:
+    """Whether the model's configuration has this number in a field about residuals or skips."""
+    config = getattr(facts.record.model, "config", None)
+    for name, value in (vars(config) if hasattr(config, "__dict__") else {}).items():
+        numbers = value if isinstance(value, (list, tuple)) else [value]
+        if ("resid" in name or "skip" in name) and any(isinstance(v, float) and abs(v - gain) < 1e-6 for v in numbers):
+            return True
+    return False
+
 
 
 class _Residual(nn.Module):

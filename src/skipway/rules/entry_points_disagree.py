@@ -36,20 +36,25 @@ def check(facts: Facts) -> Iterator[Hit]:
     for name, wiring in facts.entries.items():
         other = _skips(wiring)
         for path in sorted(own.keys() & other.keys()):
-            if (own[path] is None) == (other[path] is None):
+            mine, theirs = own[path], other[path]
+            if mine is not None and theirs is not None and mine[1] != theirs[1]:
+                text = f"`forward` wires `{path}` {mine[1]}-norm and `{name}` wires it {theirs[1]}-norm; wire both alike"
+                yield Hit(path, text, None, theirs[0], {"forward": mine[1], name: theirs[1]})
+                break
+            if (mine is None) == (theirs is None):
                 continue
-            has, lacks = ("forward", name) if own[path] is not None else (name, "forward")
-            line = own[path] if own[path] is not None else other[path]
+            has, lacks = ("forward", name) if mine is not None else (name, "forward")
+            found = mine or theirs
             text = f"`{has}` adds a skip around `{path}` and `{lacks}` does not; wire both alike"
-            yield Hit(path, text, None, line, {"with_skip": has, "without_skip": lacks})
+            yield Hit(path, text, None, found[0] if found else None, {"with_skip": has, "without_skip": lacks})
 
 
-def _skips(wiring: Wiring) -> dict[str, tuple[str, int] | None]:
-    """Modules with learned operations of their own that are live, and the line of the join around each, or None."""
+def _skips(wiring: Wiring) -> dict[str, tuple[tuple[str, int] | None, str] | None]:
+    """Modules with learned operations of their own that are live, and line and placement of the join around each, or None."""
     recovered = wiring.facts
     g, calls = recovered.graph, recovered.record.calls
     live = ancestors(g, recovered.record.outputs)
-    found: dict[str, tuple[str, int] | None] = {}
+    found: dict[str, tuple[tuple[str, int] | None, str] | None] = {}
     for n in live:
         if g.learned[n]:
             found.setdefault(calls[g.nodes[n].call].path, None)
@@ -57,7 +62,7 @@ def _skips(wiring: Wiring) -> dict[str, tuple[str, int] | None]:
         if place.join.node in live:
             for n in place.join.region.nodes:
                 if g.learned[n]:
-                    found[calls[g.nodes[n].call].path] = g.nodes[place.join.node].where or ("", 0)
+                    found[calls[g.nodes[n].call].path] = g.nodes[place.join.node].where, place.placement
     return found
 
 

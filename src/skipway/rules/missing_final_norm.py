@@ -54,7 +54,8 @@ def check(facts: Facts) -> Iterator[Hit]:
             text = f"the pre-norm stream reaches `{head}` without a norm, and `{unused[0]}` is registered but never called; call it before `{head}`"
             yield Hit(head, text, None, facts.line(heads[0]), values)
         else:
-            severity = None if len(stream.sites) >= DEEP else "note"
+            neck = any(s.norm is not None and s.prev is g.state[heads[0]] for s in g.state[heads[0]:] if s is not None)
+            severity = None if len(stream.sites) >= DEEP and not neck else "note"
             text = (f"the pre-norm stream reaches `{head}` without a norm after {len(stream.sites)} joins: its size grows with "
                     f"depth; norm it before `{head}`")
             yield Hit(head, text, severity, facts.line(heads[0]), values)

@@ -24,13 +24,14 @@ What to do
 
 import itertools
 import re
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit, common, shape
+from skipway.rules._source import unrun_add
 from skipway.wiring import operations as ops
 from skipway.wiring.record import Call
 
@@ -67,9 +68,23 @@ def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
             continue
         owner = common([calls[g.nodes[n].call].path for n in learned])
         home = _home(facts, end)
-        if any(n in joined and home.first <= n < home.last for n in (unit.start, unit.end)) and home.path:
+        near = any(n in joined and home.first <= n < home.last for n in (unit.start, unit.end))
+        if near and home.path and _keeps_shape(facts, learned):
             where = owner if owner and owner != home.path else facts.path(end)
             yield _hit(facts, where, end, None), tuple(learned)
+
+
+def _keeps_shape(facts: Facts, learned: list[int]) -> bool:
+    """Whether the numbered module around a sublayer, if it holds no join, keeps the shape as a whole: one that does not cannot have a skip."""
+    calls, nodes = facts.record.calls, facts.graph.nodes
+    call = calls[nodes[max(learned)].call]
+    while call.parent >= 0 and call.parent != call.id and not (call.first <= min(learned) and call.path.rpartition(".")[2].isdigit()):
+        call = calls[call.parent]
+    if _joins_in(facts, call):
+        return True
+    ins = [nodes[n].shape for _, n in call.ins if facts.graph.signal[n]]
+    outs = [nodes[n].shape for _, n in call.outs if facts.graph.signal[n]]
+    return not ins or not outs or outs[0] in ins
 
 
 def _home(facts: Facts, node: int) -> Call:
@@ -88,27 +103,35 @@ def _joins_in(facts: Facts, call: Call) -> bool:
 def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
     """Modules that keep the shape and hold a whole sublayer, on the trunk, smallest first."""
     calls = facts.record.calls
-    if not facts.graph.depends:
-        return
     found = [(c, u) for c in calls for u in [facts.trunk.standing(c)] if u is not None and u.sublayer]
-    smallest = [(c, u) for c, u in found if not any(d is not c and c.first <= d.first and d.last <= c.last for d, _ in found)]
+    smallest = [(c, u) for c, u in found if not any(v.learned != u.learned and set(v.learned) < set(u.learned) for _, v in found)]
     around = set().union(*[p.join.region.nodes for p in facts.places])
     bypassed = {type(c.module) for c in calls if c.last > c.first and c.last - 1 in around}
-    kinds = Counter(type(c.module) for c, _ in smallest)
-    for call, unit in smallest:
-        parent = calls[call.parent]
-        beside = any(p.call == parent.id for p in facts.places)
-        plain = not facts.places
-        flags = [k for k, v in vars(call.module).items() if v is True]
-        named = bool(_NAMED.search(type(call.module).__name__)) or any(_FLAGS.search(k) for k in flags)
-        again = type(call.module).__module__.startswith("torch.nn") is False and kinds[type(call.module)] > 1
-        own = type(call.module) in bypassed and not type(call.module).__module__.startswith("torch.nn")
-        if beside or own or (plain and (again or named)):
+    bypassed |= {type(calls[p.call].module) for p in facts.places if p.call > 0}
+    told: set[int] = set()
+    for call, unit in sorted(smallest, key=lambda cu: (_plain_class(cu[0]), cu[0].id)):     # of nested ones the owner's class speaks
+        if not told.isdisjoint(unit.learned):
+            continue
+        told.update(unit.learned)
+        beside = any(p.call == calls[call.parent].id for p in facts.places)
+        own = type(call.module) in bypassed and not _plain_class(call)
+        if beside or own or (not facts.places and _meant(facts, call)):
             yield _hit(facts, call.path, unit.end, call), unit.learned
-        elif plain:
+        elif not facts.places:
             yield _note(facts, call.path, unit.end, call), unit.learned
-    if not facts.places and not smallest:
+    if not facts.places:
         yield from _plain(facts)
+
+
+def _plain_class(call: Call) -> bool:
+    return type(call.module).__module__.startswith("torch.nn")
+
+
+def _meant(facts: Facts, call: Call) -> bool:
+    """Whether a module was meant to have a skip: by its class name, by a flag, or by an add in its source that never ran."""
+    flags = [k for k, v in vars(call.module).items() if isinstance(v, bool)]
+    named = bool(_NAMED.search(type(call.module).__name__)) or any(_FLAGS.search(k) for k in flags)
+    return named or (not _plain_class(call) and unrun_add(call.module, facts.record) is not None)
 
 
 def _plain(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
@@ -119,9 +142,12 @@ def _plain(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
     for a, b in itertools.pairwise(learned):
         run = run + 1 if g.nodes[a].shape == g.nodes[b].shape else 0
         longest = max(longest, run)
-    if len(learned) < 3:
+    if len(learned) < 3 or longest < DEEP:
+        if facts.trunk.units() and len(learned) > 2 and not any(u.sublayer for c in facts.record.calls for u in [facts.trunk.standing(c)] if u):
+            text = f"no skip anywhere: {len(learned)} learned operations in a row; bypass them in blocks if the net is to be deep"
+            yield Hit("", text, "note", facts.line(learned[-1]), {"learned": len(learned)}), ()
         return
-    severity = "error" if longest >= DEEP else "note"
+    severity = "error"
     text = (f"no skip anywhere: {len(learned)} learned operations in a row; beyond about {DEEP} of one shape such a net is hard to "
             "train, bypass them in blocks")
     yield Hit("", text, severity, facts.line(learned[-1]), {"learned": len(learned), "longest": longest}), tuple(learned)

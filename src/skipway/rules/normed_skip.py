@@ -58,7 +58,7 @@ def _judge(facts: Facts, spot: Spot, clean: bool, first: bool) -> Iterator[Hit]:
     declared = facts.placement_declared(place.module) in ("pre", "sandwich")
     alone = site.index == 0 and sum(s.place.join.before.norm is not None for s in facts.spots) == 1
     stem = alone and not _own_norm(facts, place, state.norm)
-    if (declared and not stem) or (clean and site.shortcut == "normed"):
+    if (declared and not stem) or (clean and site.shortcut == "normed" and _same_forward(facts, place, state.norm)):
         why = "declared is pre-norm" if declared else "the other sublayer of this block adds the raw stream"
         text = (f"`{where}` adds the output of `{norm}` instead of the raw stream, and {why}; keep the raw stream for the add and "
                 "give the normed copy to the branch only")
@@ -67,6 +67,12 @@ def _judge(facts: Facts, spot: Spot, clean: bool, first: bool) -> Iterator[Hit]:
         text = (f"`{where}` adds the output of `{norm}`: the identity path is interrupted by a norm at every sublayer; declare "
                 "placement=\"pre\" if the raw stream was meant")
         yield Hit(where, text, "note", facts.line(place.join.node), {"norm": norm})
+
+
+def _same_forward(facts: Facts, place: Place, norm: Norm | None) -> bool:
+    """Whether one forward calls the norm and adds, itself or through modules side by side."""
+    calls = facts.record.calls
+    return norm is not None and bool({norm.call, calls[norm.call].parent} & {place.call, calls[place.call].parent})
 
 
 def _own_norm(facts: Facts, place: Place, norm: Norm | None) -> bool:

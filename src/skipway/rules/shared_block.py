@@ -42,14 +42,19 @@ def check(facts: Facts) -> Iterator[Hit]:
     for call in calls[1:]:
         if call.id in held:
             runs.setdefault(id(call.module), []).append(call)
+    for spot in facts.spots:                        # a sublayer without a join of its own, used in several blocks
+        owner = next((c for c in calls[1:] if c.path == facts.sublayer(spot.place) and c.first <= max(spot.place.join.region.nodes) < c.last), None)
+        if owner is not None and next(owner.module.parameters(), None) is not None:
+            same = runs.setdefault(id(owner.module), [])
+            same.extend([owner] if owner not in same else [])
     told: list[str] = []
     for same in runs.values():
         path = same[0].path
         if len(same) < 2 or not _chained(facts, same) or any(path.startswith(t) for t in told) or _said(facts, path):
             continue
         told.append(path + ".")
-        text = (f"`{path}` runs {len(same)} times on this stream with one set of weights; make a block for each depth, or declare "
-                "the sharing in the configuration")
+        text = (f"`{path}` runs {len(same)} times on this stream with one set of weights; "
+                f"make one for each depth, or declare the sharing in the configuration")
         yield Hit(path, text, None, same[1].where, {"calls": len(same)})
 
 

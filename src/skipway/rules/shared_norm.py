@@ -34,12 +34,11 @@ def check(facts: Facts) -> Iterator[Hit]:
     g, calls = facts.graph, facts.record.calls
     used: dict[tuple[int, int], dict[State, int]] = {}
     for spot in facts.spots:
-        for term in spot.place.terms:
-            for norm in (*term.in_norms, *([term.out_norm] if term.out_norm else [])):
-                call = calls[norm.call]
-                state = g.state[norm.source]
-                if state is not None and call.module is not facts.record.model and not any(True for _ in call.module.children()):
-                    used.setdefault((id(call.module), call.parent), {}).setdefault(state, norm.call)
+        for norm in spot.place.norms:
+            call = calls[norm.call]
+            state = g.state[norm.source]
+            if state is not None and call.module is not facts.record.model and not any(True for _ in call.module.children()):
+                used.setdefault((id(call.module), call.parent), {}).setdefault(state, norm.call)
     for states in used.values():
         numbers = sorted(states.values())
         if len(numbers) > 1:

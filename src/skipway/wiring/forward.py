@@ -80,6 +80,8 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], abstra
             for module in model.modules():
                 module.training = how.training
         training = model.training
+        if how.dtype is not None and abstract:
+            _deploy(model, recorder, how.dtype)
         nn.Module.__call__ = called  # type: ignore[method-assign]
         try:
             if how.method is None:
@@ -143,6 +145,23 @@ def _taken(recorder: Recorder, value: Any, name: str) -> Any:
             return type(v)([take(x, path or str(i)) for i, x in enumerate(v)])
         return v
     return take(value, name)
+
+
+def _deploy(model: nn.Module, recorder: Recorder, dtype: torch.dtype) -> None:
+    """Stand-ins of the deployed type in the place of floating weights, so that the forward reads this type off them."""
+    done: dict[int, Tensor] = {}
+    for prefix, module in model.named_modules():
+        for kind, holder in (("param", module._parameters), ("buffer", module._buffers)):
+            for name, t in holder.items():
+                if t is None or not t.is_floating_point():
+                    continue
+                twin = done.get(id(t))
+                if twin is None:
+                    twin = torch.empty_strided(t.shape, t.stride(), dtype=dtype, device="meta")
+                    twin = done[id(t)] = nn.Parameter(twin, requires_grad=False) if kind == "param" else twin
+                    recorder.stored[id(twin)] = (kind, f"{prefix}.{name}" if prefix else name)
+                    recorder.tensors.append(twin)
+                holder[name] = twin
 
 
 @contextlib.contextmanager

@@ -143,4 +143,7 @@ class Graph:
     def computed_from(self, n: int, source: int) -> bool:
         """Whether `n` carries the state of `source`, or was computed from it."""
         a, b = self.state[n], self.state[source]
-        return a is b or (a is not None and b is not None and (a.has(b) or self.joins.reach(n, b) is not None))
+        if a is None or b is None or a is b:
+            return a is b
+        region = self.joins.reach(n, b)
+        return a.has(b) or (region is not None and any(self.state[h] is b for h in region.hits))

@@ -129,10 +129,24 @@ class Joins:
         ja, jb = self._last(a), self._last(b)
         if ja is None or jb is None or ja.before is not jb.before:
             return False
+        if (g.marks[ja.shortcut] | g.marks[jb.shortcut]) & (MIXED | PART):      # lanes, summed at their end
+            return False
         total = _plus(_times(_times(g.gain[a], fa), ja.gain), _times(_times(g.gain[b], fb), jb.gain))
         if total is None:
             return False
         self._fold(node, ja.shortcut, b, [ja, jb], total)
+        return True
+
+    def combine_shards(self, node: "Node", parts: list[int], factor: float) -> bool:
+        """`_shards` for any number of summed joins of one state."""
+        joins = [self._last(n) for n in parts]
+        first = joins[0]
+        if first is None or any(j is None or j.before is not first.before for j in joins):
+            return False
+        gains = [_times(_times(self.graph.gain[n], factor), j.gain) for n, j in zip(parts, joins, strict=True) if j is not None]
+        if any(gain is None for gain in gains):
+            return False
+        self._fold(node, first.shortcut, parts[-1], [j for j in joins if j is not None], sum(gain for gain in gains if gain is not None))
         return True
 
     def _merge(self, node: "Node", sa: State, sb: State) -> bool:

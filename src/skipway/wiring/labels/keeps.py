@@ -78,15 +78,21 @@ def stack(g: "Graph", node: Node, signals: list[int]) -> None:
 def scatter(g: "Graph", node: Node, signals: list[int]) -> None:
     base, source = node.ins[0], node.ins[-1]
     a, b = g.state[base], g.state[source]
-    if a is not None and b is not None and b is not a and b.has(a) and node.op == "masked_scatter":
+    if a is not None and b is not None and b is not a and b.has(a) and not _accumulates(node):
         g.carry(node, source)                           # the picked part was normed, and put back in its place
-    elif g.signal[base] and g.signal[source] and node.op in ("index_add", "scatter_add", "index_put"):
+    elif g.signal[base] and g.signal[source] and _accumulates(node):
         g.joins.combine(node, base, source, 1.0, 1.0)
     elif g.signal[base]:
         g.carry(node, base)
     else:
         g.fresh(node, "sum")
         g.terms[node.id] = (source,)
+
+
+def _accumulates(node: Node) -> bool:
+    """Whether a scatter adds to what is there; others overwrite it."""
+    flag = node.args[3] if len(node.args) > 3 else node.kwargs.get("accumulate", False)
+    return node.op in ("index_add", "scatter_add") or (node.op in ("index_put", "_unsafe_index_put") and bool(flag))
 
 
 def mul(g: "Graph", node: Node, signals: list[int]) -> None:

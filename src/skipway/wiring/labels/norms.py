@@ -77,7 +77,7 @@ def reduce(g: "Graph", node: Node, signals: list[int]) -> None:
         factor = 1.0 if node.op == "sum" else 1.0 / len(stack)
         if len(parts) == 2:
             g.joins.combine(node, parts[0], parts[1], factor, factor)
-        else:
+        elif not g.joins.combine_shards(node, parts, factor):
             g.fresh(node, "sum")
             g.terms[node.id] = tuple(parts)
         return
