@@ -1,6 +1,7 @@
 """Small models and readings that the tests of the wiring share. Sequences are (batch, token, channel)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -114,6 +115,11 @@ def facts_of(site: Site) -> tuple[Any, ...]:
     """What a site is, apart from where it stands."""
     kinds = tuple(b.kind for b in site.branches)
     return kinds, site.placement, site.norm, site.shortcut, site.gain, site.scale, site.branch_scale, site.parallel, site.in_place
+
+
+def unplaced(found: tuple[Stream, ...]) -> list[Stream]:
+    """Streams without source lines."""
+    return [replace(s, sites=tuple(replace(site, file=None, line=None) for site in s.sites)) for s in found]
 
 
 def structure(found: tuple[Stream, ...]) -> list[Any]:

@@ -85,7 +85,10 @@ def test_a_spelling_is_one_join_of_gain_one(name: str) -> None:
     assert site.norm_modules == ("branch.norm",)
 
 
-@pytest.mark.parametrize("name", sorted(SPELLINGS))
+NO_LINE = pytest.mark.xfail(strict=True, reason="the line of an operation that is not known to join is not recorded")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=NO_LINE) if n in ("einsum", "index_add") else n for n in sorted(SPELLINGS)])
 def test_every_spelling_has_its_line(name: str) -> None:
     for site in all_sites(Joined(SPELLINGS[name]), tokens()):
         first, last = _lines_of(SPELLINGS[name])
@@ -123,7 +126,8 @@ FUSED: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", sorted(FUSED))
 def test_a_multiply_and_add_at_once_is_a_join(name: str) -> None:
-    model = Calls(lambda m, x: m.head(FUSED[name](m, m.stem(x))), stem=nn.Linear(DIM, DIM), up=nn.Linear(DIM, 32), down=nn.Linear(32, DIM, bias=False),
+    model = Calls(lambda m, x: m.head(FUSED[name](m, m.stem(x))), stem=nn.Linear(DIM, DIM), up=nn.Linear(DIM, 32),
+                  down=nn.Linear(32, DIM, bias=False),
                   head=nn.Linear(DIM, 3))
     site = only_site(model, tokens(1))
     assert (site.gain, site.shortcut, site.branch_scale) == (1.0, "identity", 1.0)
@@ -238,9 +242,11 @@ def _two() -> dict[str, nn.Module]:
 
 
 NONE: dict[str, Callable[[], tuple[nn.Module, tuple[Tensor, ...]]]] = {
-    "position table": lambda: (Calls(lambda m, i: m.b(F.relu(m.a(m.e(i) + m.p.weight[:5]))), e=nn.Embedding(9, DIM), p=nn.Embedding(8, DIM), **_two()),
+    "position table": lambda: (Calls(lambda m, i: m.b(F.relu(m.a(m.e(i) + m.p.weight[:5]))), e=nn.Embedding(9, DIM), p=nn.Embedding(8, DIM),
+                                     **_two()),
                                (torch.arange(5).view(1, 5),)),
-    "position lookup": lambda: (Calls(lambda m, i: m.b(F.relu(m.a(m.e(i) + m.p(torch.arange(5))))), e=nn.Embedding(9, DIM), p=nn.Embedding(8, DIM), **_two()),
+    "position lookup": lambda: (Calls(lambda m, i: m.b(F.relu(m.a(m.e(i) + m.p(torch.arange(5))))), e=nn.Embedding(9, DIM), p=nn.Embedding(8, DIM),
+                                      **_two()),
                                 (torch.arange(5).view(1, 5),)),
     "type lookup": lambda: (Calls(lambda m, i, t: m.b(F.relu(m.a(m.e(i) + m.p(t)))), e=nn.Embedding(9, DIM), p=nn.Embedding(8, DIM), **_two()),
                             (torch.arange(5).view(1, 5), torch.zeros(1, 5, dtype=torch.long))),

@@ -13,7 +13,7 @@ from skipway.checks.suppress import suppressed
 from skipway.rules._base import Facts, Hit
 from skipway.wiring import Wiring
 from skipway.wiring.forward import dtype_named, record_other_mode
-from skipway.wiring.trace import trace_method
+from skipway.wiring.trace import trace_method, uncollected
 
 RULES = "skipway.rules"
 
@@ -46,7 +46,14 @@ def check(
     if stage not in STAGES:
         raise UsageError(f"check: stage {stage!r} is not one of {', '.join(STAGES)}")
     rules = _chosen(stage, tuple(select), tuple(ignore))
-    kind = dtype_named(dtype)
+    with uncollected():
+        return _check(model, args, kwargs, rules, stage, expect, reference, entry_points, hooks, dtype_named(dtype))
+
+
+def _check(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], rules: list[ModuleType], stage: str, expect: Expect | None,
+    reference: nn.Module | None, entry_points: Mapping[str, Any] | None, hooks: Sequence[str], kind: Any,
+) -> Report:
     wiring = trace_method(model, None, args, kwargs, kind)
     notes: list[str] = []
     entries = {name: _entry(model, name, given) for name, given in (entry_points or {}).items()}

@@ -44,6 +44,8 @@ def check(facts: Facts) -> Iterator[Hit]:
             continue
         where = facts.sublayer(spot.place)
         several = len(join.folded) > 0
+        if several and _first_turn(facts, join.node):
+            continue
         values = {"gain": gain, "want": want}
         if several:
             text = (f"the stream goes around `{where}` on several paths whose gains add up to {gain:g}, want {want:g}; add the "
@@ -55,6 +57,14 @@ def check(facts: Facts) -> Iterator[Hit]:
             text = (f"the shortcut around `{where}` is multiplied by {gain:g}, so the stream grows at every sublayer; declare it "
                     f"(skip_scale={gain:g}) or take the factor out")
             yield Hit(where, text, None, facts.line(join.node), values)
+
+
+def _first_turn(facts: Facts, node: int) -> bool:
+    """Whether the same line of the same call also makes a sum that is no double skip: a loop that adds its start again at every turn."""
+    nodes = facts.graph.nodes
+    folded = {p.join.node for p in facts.places if p.join.folded}
+    made = nodes[node]
+    return made.where is not None and any(n.where == made.where and n.op == made.op and n.call == made.call and n.id not in folded for n in nodes)
 
 
 def _stated(facts: Facts, gain: float) -> bool:

@@ -34,6 +34,7 @@ from skipway.rules._base import Example, Facts, Hit, common, shape
 from skipway.rules._source import unrun_add
 from skipway.wiring import operations as ops
 from skipway.wiring.record import Call
+from skipway.wiring.sites import Place
 
 CODE = "SKW101"
 STAGE = "graph"
@@ -105,22 +106,32 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
     calls = facts.record.calls
     found = [(c, u) for c in calls for u in [facts.trunk.standing(c)] if u is not None and u.sublayer]
     smallest = [(c, u) for c, u in found if not any(v.learned != u.learned and set(v.learned) < set(u.learned) for _, v in found)]
-    around = set().union(*[p.join.region.nodes for p in facts.places])
+    around = set().union(*[p.join.region.nodes for p in facts.places if not _resamples(facts, p)])
     bypassed = {type(c.module) for c in calls if c.last > c.first and c.last - 1 in around}
-    bypassed |= {type(calls[p.call].module) for p in facts.places if p.call > 0}
+    bypassed |= {type(calls[p.call].module) for p in facts.places if p.call > 0 and not _resamples(facts, p)}
     told: set[int] = set()
     for call, unit in sorted(smallest, key=lambda cu: (_plain_class(cu[0]), cu[0].id)):     # of nested ones the owner's class speaks
         if not told.isdisjoint(unit.learned):
             continue
         told.update(unit.learned)
-        beside = any(p.call == calls[call.parent].id for p in facts.places)
-        own = type(call.module) in bypassed and not _plain_class(call)
+        beside = any(p.call == calls[call.parent].id and not _resamples(facts, p) for p in facts.places)
+        own = not _plain_class(call) and any(_kin(type(call.module), kind) for kind in bypassed)
         if beside or own or (not facts.places and _meant(facts, call)):
             yield _hit(facts, call.path, unit.end, call), unit.learned
         elif not facts.places:
             yield _note(facts, call.path, unit.end, call), unit.learned
     if not facts.places:
         yield from _plain(facts)
+
+
+def _resamples(facts: Facts, place: Place) -> bool:
+    """Whether a join goes around an upsampling: the levels of a U-Net, not the sublayers of a block."""
+    return any(facts.graph.nodes[n].op.startswith(("upsample", "_upsample", "pixel_shuffle")) for n in place.join.region.nodes)
+
+
+def _kin(a: type, b: type) -> bool:
+    """Whether one class is the other or derives from it, torch's own apart."""
+    return not b.__module__.startswith("torch.nn") and (issubclass(a, b) or issubclass(b, a))
 
 
 def _plain_class(call: Call) -> bool:

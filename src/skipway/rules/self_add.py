@@ -37,6 +37,10 @@ def check(facts: Facts) -> Iterator[Hit]:
         state = g.state[a]
         if state is None or len(g.nodes[node].shape) < 2:
             continue
+        made = g.nodes[node]
+        lines = [n.id for n in g.nodes if n.where is not None and (n.where, n.op, n.call) == (made.where, made.op, made.call)]
+        if any(n not in {d[0] for d in g.doubled} for n in lines):      # the first turn of a loop that adds its start again
+            continue
         made = facts.path(state.node)
         where = made if made and made != facts.path(node) else facts.path(node)
         name = where.rpartition(".")[2] or "the value"

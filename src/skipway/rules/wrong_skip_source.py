@@ -50,7 +50,9 @@ def _stale(facts: Facts, place: Place, by_state: dict[State, Place]) -> Iterator
         newer = by_state.get(state)
         if newer is None or newer.join.before is not before or not _beside(newer.module, place.module):
             continue
-        if any(p.join.before.has(state) for p in facts.places):         # it goes on: coupled streams, as in reversible nets
+        goes_on = any(p.join.before.has(state) for p in facts.places)      # coupled streams, as in reversible nets
+        made = facts.graph.state[newer.join.branch]
+        if goes_on or (made is not None and made.node in place.join.region.nodes):      # its branch is in this sum too: Runge-Kutta steps
             continue
         where, passed = facts.sublayer(place), facts.sublayer(newer)
         text = (f"the shortcut of `{where}` is the state from before `{passed}`, but its branch reads the state after it: "

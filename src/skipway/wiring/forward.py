@@ -4,8 +4,11 @@ Fused and wrapped parts are opened for the time of the run: the encoder fast pat
 buffers, parameters and random state are put back, also after an exception.
 """
 
+import collections
 import contextlib
+import random
 import sys
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,7 +83,7 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], abstra
             for module in model.modules():
                 module.training = how.training
         training = model.training
-        if how.dtype is not None and abstract:
+        if how.dtype is not None:
             _deploy(model, recorder, how.dtype)
         nn.Module.__call__ = called  # type: ignore[method-assign]
         try:
@@ -148,7 +151,12 @@ def _taken(recorder: Recorder, value: Any, name: str) -> Any:
 
 
 def _deploy(model: nn.Module, recorder: Recorder, dtype: torch.dtype) -> None:
-    """Stand-ins of the deployed type in the place of floating weights, so that the forward reads this type off them."""
+    """Floating weights in the deployed type: cast for a real run, else stand-ins in their place, so that the forward reads this type off them."""
+    if not recorder.abstract:
+        for t in (*model.parameters(), *model.buffers()):
+            if t.is_floating_point():
+                t.data = t.data.to(dtype)
+        return
     done: dict[int, Tensor] = {}
     for prefix, module in model.named_modules():
         for kind, holder in (("param", module._parameters), ("buffer", module._buffers)):
@@ -181,24 +189,58 @@ def _opened() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """Puts attributes, stored tensors and random state back as they were found."""
-    attributes = [(m.__dict__, dict(m.__dict__)) for m in model.modules()]
-    containers = [(v, type(v)(v)) for _, d in attributes for v in d.values() if type(v) in (dict, list, set) and v]
-    empty = [v for _, d in attributes for v in d.values() if type(v) in (dict, list, set) and not v]
-    buffers = [] if recorder.abstract else [(b, b.detach().clone()) for b in model.buffers()]
-    state = torch.get_rng_state()
+    """Puts attributes, containers, stored tensors and random state back as they were found."""
+    held = _held(model)
+    modules = [m for m in held if isinstance(m, nn.Module)]
+    stored = [(t, t.data, t.requires_grad) for m in modules for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
+    buffers = [] if recorder.abstract else [(b, b.detach().clone()) for m in modules for b in m._buffers.values() if b is not None]
+    state, python = torch.get_rng_state(), random.getstate()
+    before = [(h, _content(h)) for h in held]
     try:
         yield
     finally:
-        for live, saved in attributes:
+        for holder, content in before:
+            live = holder if isinstance(holder, _CONTAINERS) else vars(holder)
             live.clear()
-            live.update(saved)
-        for container in empty:
-            container.clear()
-        for container, saved_items in containers:
-            container.clear()
-            (container.extend if isinstance(container, list) else container.update)(saved_items)
+            (live.extend if isinstance(live, (list, collections.deque)) else live.update)(content)
+        for storage, content in recorder.saved.values():
+            storage.copy_(content)
+        for tensor, data, grad in stored:
+            tensor.data = data
+            if tensor.requires_grad != grad:
+                tensor.requires_grad_(grad)
         with torch.no_grad():
-            for tensor, value in (*recorder.saved, *buffers):
+            for tensor, value in buffers:
                 tensor.copy_(value)
         torch.set_rng_state(state)
+        random.setstate(python)
+
+
+_CONTAINERS = (dict, list, set, collections.deque)
+
+
+def _content(holder: Any) -> Any:
+    if isinstance(holder, (list, set, collections.deque)):
+        return list(holder)
+    return dict(holder if isinstance(holder, dict) else vars(holder))
+
+
+def _held(model: nn.Module) -> list[Any]:
+    """The model and every module, container and plain object that it holds, registered or not."""
+    found: dict[int, Any] = {}
+    stack: list[Any] = [model]
+    while stack:
+        v = stack.pop()
+        if id(v) in found or isinstance(v, (Tensor, type)):
+            continue
+        if isinstance(v, _CONTAINERS):
+            stack.extend(v.values() if isinstance(v, dict) else v)
+        elif isinstance(v, tuple):
+            stack.extend(v)
+            continue
+        elif isinstance(v, nn.Module) or (hasattr(v, "__dict__") and not callable(v) and not isinstance(v, types.ModuleType)):
+            stack.extend(vars(v).values())
+        else:
+            continue
+        found[id(v)] = v
+    return list(found.values())

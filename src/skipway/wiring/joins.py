@@ -42,6 +42,8 @@ class Joins:
         for shortcut, branch, factor, other in (first, second):
             state = g.state[shortcut]
             assert state is not None
+            if shortcut in g.statistic:                     # a norm of a value beside a product of it: a distance
+                continue
             region = self.reach(branch, state)
             if region is not None and region.learned:
                 self._join(node, shortcut, branch, factor, region, state, "identity", other)

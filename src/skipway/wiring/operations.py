@@ -63,7 +63,7 @@ RECURRENCES = _set("""
     lstm_cell gru_cell _thnn_fused_lstm_cell _thnn_fused_gru_cell _cudnn_rnn quantized_lstm
 """)
 LOOKUPS = _set("embedding embedding_bag _embedding_bag")
-MIXERS = _set("_fft_r2c _fft_c2c _fft_c2r fft_fft fft_fft2")
+MIXERS = _set("_fft_r2c _fft_c2c _fft_c2r fft_fft fft_fft2 _trilinear bilinear")
 
 # Shape in, fresh numbers out: what they return carries no signal.
 FRESH = _set("""

@@ -76,6 +76,9 @@ class Record:
     training: bool = False
     versions: dict[int, int] = field(default_factory=dict)      # tensor identity -> its last version
     notes: list[str] = field(default_factory=list)
+
+
+_MOST_EXACT = 1 << 24       # storage ranges beyond this many elements count as shared where they meet
 OVERWRITES = frozenset(["copy", "fill", "zero", "bernoulli", "normal", "uniform", "exponential", "random"])
 
 
@@ -118,7 +121,7 @@ class Recorder(TorchDispatchMode):
         self.writes: dict[int, list[tuple[int, Tensor]]] = {}
         self.twins: dict[int, Tensor] = {}
         self.values: dict[int, Any] = {}        # node -> concrete value, where one is known
-        self.saved: list[tuple[Tensor, Tensor]] = []
+        self.saved: dict[int, tuple[Any, Any]] = {}      # storage address -> storage, its content before the first write
         self.infos: dict[Any, _Info] = {}
         self.paths = {id(m): p for p, m in model.named_modules()}
         self.counts: dict[int, int] = {}
@@ -147,15 +150,16 @@ class Recorder(TorchDispatchMode):
         if n is None:
             return self.leaf(t)
         if self.writes:
+            seen = n                                                # patches are newer nodes than writes that are still to come
             for w, written in self.writes.get(self.nodes[n].group, ()):
-                if w > n and written is not t and _overlap(written, t):
+                if w > seen and written is not t and _overlap(written, t):
                     n = self._patched(n, w, written, t)
             self.current[id(t)] = n
         return n
 
     def _patched(self, n: int, w: int, written: Tensor, t: Tensor) -> int:
         old = self.nodes[n]
-        whole = written.numel() == t.numel() and written.storage_offset() == t.storage_offset()
+        whole = _dense(written) and _dense(t) and written.numel() == t.numel() and written.storage_offset() == t.storage_offset()
         m = len(self.nodes)
         ins = (w,) if whole else (n, w)
         self.nodes.append(Node(m, "reread" if whole else "patch", ins, old.shape, old.dtype, self.nodes[w].call, group=old.group))
@@ -179,7 +183,7 @@ class Recorder(TorchDispatchMode):
                 found.append(a)
         ins = tuple([self.version(t) for t in found])
         run_args, run_kwargs = args, kwargs
-        if info.writes and not self.abstract:
+        if info.writes or info.name == "native_batch_norm":
             self._save(args, kwargs, info)
         if self.abstract and found:
             meta = [t.is_meta for t in found]
@@ -294,10 +298,13 @@ class Recorder(TorchDispatchMode):
         return self.values[n]
 
     def _save(self, args: Any, kwargs: Any, info: _Info) -> None:
-        """Keep a copy of a stored tensor before a real forward writes to it."""
-        for a in [*args, *kwargs.values()]:
-            if isinstance(a, Tensor) and id(a) in self.stored and not any(s is a for s, _ in self.saved):
-                self.saved.append((a, a.detach().clone()))
+        """Keep a copy of what the forward did not make before it writes to it: by storage, as it may write through a view."""
+        for i in info.writes or (3, 4):                             # the schema of native_batch_norm does not tell that it writes
+            written = args[i] if i < len(args) else None
+            for t in written if isinstance(written, (list, tuple)) else (written, *kwargs.values()):
+                if isinstance(t, Tensor) and not t.is_meta and self.nodes[self.nodes[self.current[id(t)]].group].op in ("param", "buffer", "const"):
+                    storage = t.untyped_storage()
+                    self.saved.setdefault(storage.data_ptr(), (storage, storage.clone()))
 
     # module calls
 
@@ -402,9 +409,21 @@ def _replaced(args: Any, values: Iterator[Any]) -> tuple[Any, ...]:
 
 
 def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether the storage ranges of two tensors of one group meet."""
+    """Whether two tensors of one group share an element."""
     first, second = sorted((t.storage_offset(), t.storage_offset() + _extent(t)) for t in (a, b))
-    return bool(second[0] < first[1])
+    if second[0] >= first[1]:
+        return False
+    if (_dense(a) and _dense(b)) or first[1] - first[0] + second[1] - second[0] > _MOST_EXACT:
+        return True
+    start = first[0]
+    taken = torch.zeros(max(first[1], second[1]) - start, dtype=torch.bool)
+    taken.as_strided(a.shape, a.stride(), a.storage_offset() - start).fill_(True)
+    return bool(taken.as_strided(b.shape, b.stride(), b.storage_offset() - start).any())
+
+
+def _dense(t: Tensor) -> bool:
+    """Whether a tensor fills its range of the storage."""
+    return t.numel() == _extent(t)
 
 
 def _extent(t: Tensor) -> int:

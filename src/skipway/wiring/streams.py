@@ -221,6 +221,16 @@ def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: dict[State, in
     return Stream(name, flow.main, lanes, stem, final_norm(g, flow, stems), tuple(sites))
 
 
+def _line(g: "Graph", n: int) -> tuple[str, int] | None:
+    """Source line of an operation: its own, that of the operand that it closes (a stack that is summed), or that of its module's call."""
+    call = g.nodes[n].call
+    for i in (n, *g.nodes[n].ins):
+        node = g.nodes[i]
+        if node.where is not None and node.call == call:
+            return node.where
+    return g.record.calls[call].where
+
+
 def _last_join(state: State) -> State:
     """The newest join at or before a state, or where its stream starts."""
     while state.via != "join" and state.prev is not None:
@@ -229,7 +239,7 @@ def _last_join(state: State) -> State:
 
 
 def _site(g: "Graph", place: Place, index: int, layer: int, post: set[State]) -> Site:
-    join, node = place.join, g.nodes[place.join.node]
+    join = place.join
     marks = 0
     gain: float | None = place.terms[0].gain if place.terms else None
     for term in place.terms:
@@ -239,7 +249,7 @@ def _site(g: "Graph", place: Place, index: int, layer: int, post: set[State]) ->
     scale, constant = scale_of(marks, gain)
     reads = {s for t in place.terms for s in t.reads}
     older = bool(reads) and all(s.depth < _last_join(join.before).depth for s in reads)
-    file, line = node.where or (None, None)
+    file, line = _line(g, join.node) or (None, None)
     branches = tuple(Branch(t.kind, t.modules) for t in place.terms)
     norms = tuple(dict.fromkeys(g.record.calls[n.call].path for n in place.norms))
     return Site(index, layer, place.module, file, line, place.placement, place.norm, norms, shortcut_of(g, join, post), _rounded(join.gain), scale,

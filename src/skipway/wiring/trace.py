@@ -1,6 +1,8 @@
 """The public function `trace`."""
 
+import contextlib
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -59,15 +61,22 @@ def trace(model: nn.Module, *args: Any, **kwargs: Any) -> Wiring:
     return trace_method(model, None, args, kwargs)
 
 
-def trace_method(model: nn.Module, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype | None = None) -> Wiring:
-    """`trace` of a call of `method` (None: of the model itself), with floating tensors in `dtype` (None: as they are)."""
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection: many small objects are made, all of them alive, and collecting would only cost time."""
     collecting = gc.isenabled()
-    gc.disable()                                    # many small objects, all of them alive: collecting would only cost time
+    gc.disable()
     try:
-        facts = Recovery(label(record(model, args, kwargs, How(method, dtype))))
+        yield
     finally:
         if collecting:
             gc.enable()
+
+
+def trace_method(model: nn.Module, method: str | None, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype | None = None) -> Wiring:
+    """`trace` of a call of `method` (None: of the model itself), with floating tensors in `dtype` (None: as they are)."""
+    with uncollected():
+        facts = Recovery(label(record(model, args, kwargs, How(method, dtype))))
     streams = tuple(f.stream for f in facts.flows if f.stream is not None)
     count = sum(p.numel() for p in model.parameters())
     return Wiring(streams, type(model).__name__, count, facts.record.how, tuple(facts.record.notes), facts)

@@ -7,7 +7,7 @@ from skipway.wiring import operations as ops
 from skipway.wiring.labels import norms
 from skipway.wiring.labels.nodes import narrower, numel, oldest, scalar
 from skipway.wiring.record import Node
-from skipway.wiring.states import CONSTANT, DROPPED, GATED, INVERSE, MOVED, NARROWED, NOISE, PART, RANDOM, SCALAR, STORED, VECTOR
+from skipway.wiring.states import CONSTANT, DROPPED, GATED, INVERSE, MOVED, NARROWED, NOISE, PART, RANDOM, ROOT, SCALAR, STORED, VECTOR
 
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
@@ -154,6 +154,8 @@ def div(g: "Graph", node: Node, signals: list[int]) -> None:
     if g.signal[a] and not g.signal[b]:
         if g.table[b] & NOISE:
             g.carry(node, a, RANDOM | DROPPED)
+        elif g.table[b] & ROOT and g.table[b] & STORED:             # over the root of a stored variance
+            norms.normed(g, node, a, "BatchNorm")
         else:
             value = g.constant(b)
             g.carry(node, a, CONSTANT if value else SCALAR if numel(g.nodes[b]) == 1 else VECTOR, 1 / value if value else None)

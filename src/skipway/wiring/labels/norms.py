@@ -6,7 +6,7 @@ from skipway.wiring import lanes
 from skipway.wiring import operations as ops
 from skipway.wiring.labels.nodes import scalar
 from skipway.wiring.record import Node
-from skipway.wiring.states import Norm
+from skipway.wiring.states import STORED, Norm
 
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
@@ -28,13 +28,21 @@ def norm_by(g: "Graph", node: Node, value: int, by: int) -> bool:
     raw = g.centred.get(state)
     if g.centred.get(base, base) is not (raw or state):
         return False
-    source = raw.node if raw is not None else value
-    normed(g, node, value, "LayerNorm" if raw is not None else "RMSNorm")
+    source = raw.node if raw is not None else _before_weight(g, node, value)
+    normed(g, node, source if raw is None else value, "LayerNorm" if raw is not None else "RMSNorm")
     if raw is not None:
         made = g.state[node.id]
         assert made is not None and made.norm is not None
         made.norm.source = source
     return True
+
+
+def _before_weight(g: "Graph", node: Node, value: int) -> int:
+    """The value itself where the norm's own weight was multiplied in before the statistic: `w * x * rsqrt(...)`."""
+    made = g.nodes[value]
+    signals = [i for i in made.ins if g.signal[i]]
+    own = made.op == "mul" and len(made.ins) == 2 and len(signals) == 1 and made.call == node.call
+    return signals[0] if own and any(g.table[i] & STORED for i in made.ins if i != signals[0]) else value
 
 
 def norm(g: "Graph", node: Node, signals: list[int]) -> None:
@@ -94,7 +102,7 @@ def reduce(g: "Graph", node: Node, signals: list[int]) -> None:
         base = g.square.get(source)
         state = base or g.state[source]
         assert state is not None
-        g.statistic[node.id] = (state, base is not None or node.op in ops.SQUARED)
+        g.statistic[node.id] = (state, base is not None or (node.op in ops.SQUARED and node.out == 0))
 
 
 def norm_vector(g: "Graph", node: Node, signals: list[int]) -> None:
