@@ -5,7 +5,7 @@ import re
 
 from skipway.checks.records import Finding
 
-_COMMENT = re.compile(r"#\s*skipway:\s*ignore(?:\[([^\]]*)\])?")
+_COMMENT = re.compile(r"#\s*skipway:\s*ignore(?![\w-])(?:\[([^\]]*)\])?")
 
 
 def suppressed(finding: Finding) -> bool:

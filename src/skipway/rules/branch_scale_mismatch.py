@@ -37,7 +37,8 @@ def check(facts: Facts) -> Iterator[Hit]:
     want = float(facts.expect.branch_scale)
     ffn = [s for s in facts.spots if any(b.kind == "ffn" for b in s.site.branches)]
     others = [s for s in facts.spots if s not in ffn]
-    uniform = not ffn or any(_scale(s) is not None and abs((_scale(s) or 0.0) - want) < 1e-6 for s in others)
+    scaled = [s for s in others if _scale(s) is not None and abs((_scale(s) or 0.0) - want) < 1e-6]
+    uniform = not ffn or 2 * len(scaled) >= max(len(others), 1)
     for spot in facts.spots if uniform else ffn:                # macaron: the half step is the feed-forward's alone
         scale = _scale(spot)
         if scale is not None and abs(scale - want) > 1e-6:

@@ -44,7 +44,7 @@ def check(facts: Facts) -> Iterator[Hit]:
             continue
         where = facts.sublayer(spot.place)
         several = len(join.folded) > 0
-        if several and _first_turn(facts, join.node):
+        if several and _averaged(facts, join.node, gain):
             continue
         values = {"gain": gain, "want": want}
         if several:
@@ -59,12 +59,12 @@ def check(facts: Facts) -> Iterator[Hit]:
             yield Hit(where, text, None, facts.line(join.node), values)
 
 
-def _first_turn(facts: Facts, node: int) -> bool:
-    """Whether the same line of the same call also makes a sum that is no double skip: a loop that adds its start again at every turn."""
-    nodes = facts.graph.nodes
-    folded = {p.join.node for p in facts.places if p.join.folded}
-    made = nodes[node]
-    return made.where is not None and any(n.where == made.where and n.op == made.op and n.call == made.call and n.id not in folded for n in nodes)
+def _averaged(facts: Facts, node: int, gain: float) -> bool:
+    """Whether the sum goes on only through a constant that takes the gain back: a mean of residual paths."""
+    g = facts.graph
+    users = g.users[node]
+    factor = g.gain[users[0]] if len(users) == 1 and g.nodes[users[0]].op in ("mul", "div") else None
+    return factor is not None and abs(factor * gain - 1) < 1e-6
 
 
 def _stated(facts: Facts, gain: float) -> bool:

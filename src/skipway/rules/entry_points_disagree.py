@@ -38,7 +38,7 @@ def check(facts: Facts) -> Iterator[Hit]:
         for path in sorted(own.keys() & other.keys()):
             mine, theirs = own[path], other[path]
             if mine is not None and theirs is not None and mine[1] != theirs[1]:
-                text = f"`forward` wires `{path}` {mine[1]}-norm and `{name}` wires it {theirs[1]}-norm; wire both alike"
+                text = f"`forward` wires `{path}` as {mine[1]} and `{name}` wires it as {theirs[1]}; wire both alike"
                 yield Hit(path, text, None, theirs[0], {"forward": mine[1], name: theirs[1]})
                 break
             if (mine is None) == (theirs is None):
@@ -62,7 +62,8 @@ def _skips(wiring: Wiring) -> dict[str, tuple[tuple[str, int] | None, str] | Non
         if place.join.node in live:
             for n in place.join.region.nodes:
                 if g.learned[n]:
-                    found[calls[g.nodes[n].call].path] = g.nodes[place.join.node].where, place.placement
+                    gain = "" if place.join.gain in (1.0, None) else f", gain {place.join.gain:g}"
+                    found[calls[g.nodes[n].call].path] = g.nodes[place.join.node].where, place.placement + gain
     return found
 
 

@@ -23,6 +23,7 @@ What to do
 """
 
 import itertools
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         if len(learned) < 2 and not unit.attends:
             continue
         end = max(learned)
-        if g.nodes[end].shape[-1:] != first.shape[-1:] and g.nodes[end].shape != first.shape:
+        if g.nodes[end].shape[-1:] != first.shape[-1:] and math.prod(g.nodes[end].shape) != math.prod(first.shape):
             continue
         owner = common([calls[g.nodes[n].call].path for n in learned])
         home = _home(facts, end)
@@ -125,8 +126,15 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
 
 
 def _resamples(facts: Facts, place: Place) -> bool:
-    """Whether a join goes around an upsampling: the levels of a U-Net, not the sublayers of a block."""
-    return any(facts.graph.nodes[n].op.startswith(("upsample", "_upsample", "pixel_shuffle")) for n in place.join.region.nodes)
+    """Whether a join goes around convolutions on a smaller image than it begins and ends with: the levels of a U-Net, not a block."""
+    g, join = facts.graph, place.join
+
+    def pixels(n: int) -> int:
+        shape = g.nodes[n].shape
+        return shape[2] * shape[3] if len(shape) == 4 else 0
+
+    ends = min(pixels(join.before.node), pixels(join.node))
+    return any(1 < pixels(n) < ends for n in join.region.nodes if g.learned[n])
 
 
 def _kin(a: type, b: type) -> bool:

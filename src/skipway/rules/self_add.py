@@ -18,6 +18,7 @@ What to do
     = x`).
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 
@@ -35,18 +36,27 @@ def check(facts: Facts) -> Iterator[Hit]:
     g = facts.graph
     for node, a, _ in g.doubled:
         state = g.state[a]
-        if state is None or len(g.nodes[node].shape) < 2:
-            continue
-        made = g.nodes[node]
-        lines = [n.id for n in g.nodes if n.where is not None and (n.where, n.op, n.call) == (made.where, made.op, made.call)]
-        if any(n not in {d[0] for d in g.doubled} for n in lines):      # the first turn of a loop that adds its start again
+        if state is None or len(g.nodes[node].shape) < 2 or not _could_skip(facts, state.node):
             continue
         made = facts.path(state.node)
         where = made if made and made != facts.path(node) else facts.path(node)
         name = where.rpartition(".")[2] or "the value"
-        text = (f"both operands of this add are the same value, the output of `{name}`: it doubles it and skips nothing; add the "
-                f"input of `{name}` instead")
+        text = (f"both operands of this add are the same value, the output of `{name}`: "
+                f"it doubles it and skips nothing; add the input of `{name}` instead")
         yield Hit(where, text, None, facts.line(node), {"shape": list(g.nodes[node].shape)})
+
+
+def _could_skip(facts: Facts, node: int) -> bool:
+    """Whether a module around a node was given something of the node's shape: a stem has no input that could be added."""
+    g, calls = facts.graph, facts.record.calls
+    call = calls[g.nodes[node].call]
+    size = math.prod(g.nodes[node].shape)
+    while True:
+        if any(g.signal[n] and math.prod(g.nodes[n].shape) == size for _, n in call.ins):
+            return True
+        if call.parent < 0 or call.parent == call.id:
+            return False
+        call = calls[call.parent]
 
 
 class _TokenMixer(nn.Module):

@@ -52,7 +52,8 @@ def _stale(facts: Facts, place: Place, by_state: dict[State, Place]) -> Iterator
             continue
         goes_on = any(p.join.before.has(state) for p in facts.places)      # coupled streams, as in reversible nets
         made = facts.graph.state[newer.join.branch]
-        if goes_on or (made is not None and made.node in place.join.region.nodes):      # its branch is in this sum too: Runge-Kutta steps
+        others = [p for p in facts.places if p.join.before is before and p is not newer]
+        if goes_on or (made is not None and any(made.node in p.join.region.nodes for p in others)):     # added elsewhere too: Runge-Kutta
             continue
         where, passed = facts.sublayer(place), facts.sublayer(newer)
         text = (f"the shortcut of `{where}` is the state from before `{passed}`, but its branch reads the state after it: "
