@@ -35,7 +35,7 @@ def check(facts: Facts) -> Iterator[Hit]:
     if facts.expect.branch_scale is None:
         return
     want = float(facts.expect.branch_scale)
-    ffn = [s for s in facts.spots if any(b.kind == "ffn" for b in s.site.branches)]
+    ffn = next((found for kind in ("ffn", "conv") if (found := [s for s in facts.spots if any(b.kind == kind for b in s.site.branches)])), [])
     others = [s for s in facts.spots if s not in ffn]
     scaled = [s for s in others if _scale(s) is not None and abs((_scale(s) or 0.0) - want) < 1e-6]
     uniform = not ffn or 2 * len(scaled) >= max(len(others), 1)

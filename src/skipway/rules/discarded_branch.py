@@ -52,7 +52,7 @@ def check(facts: Facts) -> Iterator[Hit]:
             continue
         text = f"`{call.path}` runs and its result {shape(g.nodes[outs[0]].shape)} never reaches the output; add it to the stream, or do not call it"
         left = [p.join.before for p in facts.places if p.join.node not in facts.live and not set(p.join.region.nodes).isdisjoint(learned)]
-        idle = any(not any(p.join.before is state and p.join.node in facts.live for p in facts.places) for state in left)
+        idle = bool(left) and all(not any(p.join.before is state and p.join.node in facts.live for p in facts.places) for state in left)
         severity = "note" if idle else None                     # the last layer of a second stream, all of which is left over
         yield Hit(call.path, text, severity, call.where or facts.line(learned[-1]), {"shape": list(g.nodes[outs[0]].shape)})
 

@@ -150,7 +150,13 @@ def _meant(facts: Facts, call: Call) -> bool:
     """Whether a module was meant to have a skip: by its class name, by a flag, or by an add in its source that never ran."""
     flags = [k for k, v in vars(call.module).items() if isinstance(v, bool)]
     named = bool(_NAMED.search(type(call.module).__name__)) or any(_FLAGS.search(k) for k in flags)
-    return named or (not _plain_class(call) and unrun_add(call.module, facts.record) is not None)
+    calls = facts.record.calls
+    while True:                                             # the add may be written in the block around it
+        if named or (not _plain_class(call) and unrun_add(call.module, facts.record) is not None):
+            return True
+        if call.path.rpartition(".")[2].isdigit() or call.parent < 0 or call.parent == call.id:
+            return False
+        call = calls[call.parent]
 
 
 def _plain(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:

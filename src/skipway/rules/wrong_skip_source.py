@@ -48,7 +48,7 @@ def _stale(facts: Facts, place: Place, by_state: dict[State, Place]) -> Iterator
     before = place.join.before
     for state in {s for n in place.join.region.hits if (s := facts.graph.state[n]) is not None and not before.has(s)}:
         newer = by_state.get(state)
-        if newer is None or newer.join.before is not before or not _beside(newer.module, place.module):
+        if newer is None or None in (newer.join.gain, place.join.gain) or newer.join.before is not before or not _beside(newer.module, place.module):
             continue
         goes_on = any(p.join.before.has(state) for p in facts.places)      # coupled streams, as in reversible nets
         made = facts.graph.state[newer.join.branch]

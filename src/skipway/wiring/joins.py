@@ -115,7 +115,7 @@ class Joins:
         total = None if through is None else _plus(_times(g.gain[a], fa), through)
         if total is not None and abs(total) < 1e-9:
             g.fresh(node, "difference")
-        elif len(passed) > (LONG if total is not None else 1):
+        elif len(passed) > (LONG if total is not None and (through is None or abs(through) >= 1) else 1):
             self.long.append((node.id, sa, sb))
             g.carry(node, b)
         else:
@@ -188,8 +188,8 @@ class Joins:
         g = self.graph
         gain = _times(g.gain[shortcut], factor) if kind == "identity" else 1.0
         read = [g.gain[n] for n in sorted(region.hits) if g.state[n] is before]
-        if gain is not None and read and read[-1]:
-            gain /= read[-1]
+        if gain is not None and g.gain[shortcut] != 1.0 and read and read[-1]:
+            gain /= read[-1]                                # a scaled stream that the branch reads scaled, too
         if g.marks[shortcut] & MIXED:
             gain = 1.0
         after = g.fresh(node, "join", before)

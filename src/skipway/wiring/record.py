@@ -8,6 +8,7 @@ tables that the forward makes on the CPU stay real. Where the forward asks for a
 recorder works out just that value from tables and inputs; where the value depends on weights it raises `NeedsDataError`.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from skipway._errors import NeedsDataError
 from skipway.wiring.meta import made
 
-_TORCH_HOME = torch.__path__[0]
+_TORCH_HOME = torch.__path__[0] + os.sep            # not torchvision's
 _HERE = __file__.rpartition("record")[0]
 LEAVES = frozenset({"input", "param", "buffer", "const"})
 

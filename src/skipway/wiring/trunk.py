@@ -114,7 +114,8 @@ class Trunk:
         if g.nodes[n].op not in ("cat", "stack"):
             return False
         parts = [i for i in g.nodes[n].ins if g.signal[i]]
-        return any(i != j and g.computed_from(j, i) for i in parts for j in parts)
+        kept = any((s := g.state[i]) is not None and s.via == "part" for i in parts)          # half of the channels goes around
+        return kept or any(i != j and g.computed_from(j, i) for i in parts for j in parts)
 
     def standing(self, call: "Call") -> Unit | None:
         """What a module call puts on the trunk where it keeps the shape of its input and holds no join; None otherwise."""

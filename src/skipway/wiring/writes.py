@@ -33,17 +33,17 @@ def overwritten_states(record: Record) -> Iterator[tuple[int, str]]:
         held = {t for t, n in call.ins if record.nodes[n].group == node.group}
         if held & record.returned:
             yield node.id, f"a tensor that the caller of `{call.path}` holds and returns"
-        elif any(u >= call.last and not _joins(record, u) for u in readers.get(node.group, ())):
+        elif any(u >= call.last for u in readers.get(node.group, ())):
             yield node.id, f"a tensor that the caller of `{call.path}` still uses"
 
 
 def overwritten_shortcut(g: "Graph", shortcut: int, joiner: int) -> int | None:
     """The write that changed, inside a branch, the tensor that a join in call `joiner` adds as its shortcut."""
-    nodes, home = g.nodes, g.record.calls[joiner]
+    nodes, home, joined = g.nodes, g.record.calls[joiner], {j.node for j in g.joins.found}
     n: int | None = shortcut
     while n is not None and n >= home.first:
         node = nodes[n]
-        if node.write and node.op not in ("add", "copy", "sub"):
+        if node.write and n not in joined and node.op != "copy":
             call = _careless(g.record, n)
             passed = any(nodes[i].group == node.group for _, i in home.ins)
             return n if passed or (call is not None and call.id != home.id and _within(g.record, call, home)) else None
@@ -80,11 +80,6 @@ def _readers(record: Record) -> dict[int, list[int]]:
         for group in {record.nodes[i].group for i in node.ins}:
             found.setdefault(group, []).append(node.id)
     return found
-
-
-def _joins(record: Record, n: int) -> bool:
-    """Adds that read a changed shortcut are skip-mutated's to tell."""
-    return record.nodes[n].op in ("add", "addcmul", "lerp")
 
 
 def _cache(name: str) -> bool:

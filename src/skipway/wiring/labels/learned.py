@@ -38,8 +38,10 @@ def matmul_of(g: "Graph", node: Node, signals: list[int]) -> None:
         g.fresh(node, "product")
         return
     if len(signals) >= 2:
-        g.fresh(node, "attention" if attends(g, node) else "product")
-        g.learned[n] = 1
+        mixes = attends(g, node)
+        g.fresh(node, "attention" if mixes else "product")
+        given = any((s := g.state[i]) is not None and g.nodes[s.node].op == "input" for i in signals)
+        g.learned[n] = mixes or not given               # an adjacency that came in as an input gathers, it is not learned
         return
     source = signals[0]
     if not any(g.table[i] & STORED for i in node.ins if i != source):
