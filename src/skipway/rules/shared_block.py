@@ -42,8 +42,12 @@ def check(facts: Facts) -> Iterator[Hit]:
     for call in calls[1:]:
         if call.id in held:
             runs.setdefault(id(call.module), []).append(call)
+    by_path: dict[str, list[Call]] = {}
+    for call in calls[1:]:
+        by_path.setdefault(call.path, []).append(call)
     for spot in facts.spots:                        # a sublayer without a join of its own, used in several blocks
-        owner = next((c for c in calls[1:] if c.path == facts.sublayer(spot.place) and c.first <= max(spot.place.join.region.nodes) < c.last), None)
+        end = spot.place.join.region.nodes[-1]
+        owner = next((c for c in by_path.get(facts.sublayer(spot.place), []) if c.first <= end < c.last), None)
         if owner is not None and next(owner.module.parameters(), None) is not None:
             same = runs.setdefault(id(owner.module), [])
             same.extend([owner] if owner not in same else [])
