@@ -195,7 +195,8 @@ def _kept(model: nn.Module, recorder: Recorder) -> Iterator[None]:
     stored = [(t, t.data, t.requires_grad) for m in modules for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
     buffers = [] if recorder.abstract else [(b, b.detach().clone()) for m in modules for b in m._buffers.values() if b is not None]
     state, python = torch.get_rng_state(), random.getstate()
-    before = [(h, _content(h)) for h in held]
+    empty = [h for h in held if isinstance(h, _CONTAINERS) and not h]            # most are: a module has a dozen of hook tables
+    before = [(h, _content(h)) for h in held if not isinstance(h, _CONTAINERS) or h]
     try:
         yield
     finally:
@@ -203,6 +204,9 @@ def _kept(model: nn.Module, recorder: Recorder) -> Iterator[None]:
             live = holder if isinstance(holder, _CONTAINERS) else vars(holder)
             live.clear()
             (live.extend if isinstance(live, (list, collections.deque)) else live.update)(content)
+        for container in empty:
+            if container:
+                container.clear()
         for storage, content in recorder.saved.values():
             storage.copy_(content)
         for tensor, data, grad in stored:
