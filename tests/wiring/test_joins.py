@@ -360,7 +360,7 @@ def test_joins_know_what_they_join() -> None:
 
 
 def test_a_recorder_that_adds_up_wrong_gains_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joins, "_times", lambda a, b: None if a is None or b is None else a + b)
+    monkeypatch.setattr(joins, "times", lambda a, b: None if a is None or b is None else a + b)
     with pytest.raises(AssertionError):
         test_gain_and_branch_scale("constants multiply")
 

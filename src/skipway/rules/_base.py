@@ -1,6 +1,6 @@
 """What every rule file shares: its examples (`Example`), what it reads (`Facts`) and what it says (`Hit`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -133,9 +133,6 @@ class Facts:
         """Registered norms that the forward never called."""
         called = {id(c.module) for c in self.record.calls}
         return [p for p, m in self.modules.items() if "norm" in type(m).__name__.lower() and id(m) not in called and not list(m.children())]
-
-    def sums(self) -> Iterator[Place]:
-        yield from self.places
 
 
 def _below(path: str, home: str) -> bool:

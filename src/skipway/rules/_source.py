@@ -12,11 +12,8 @@ from skipway.wiring.record import Record
 def unrun_add(module: Any, record: Record) -> tuple[str, int] | None:
     """File and line of an add of the forward's own input that is written in the source and never ran, or None."""
     ran = {node.where for node in record.nodes if node.where is not None}
-    return next((place for place in _adds_of_input(_class(module)) if place not in ran), None)
-
-
-def _class(module: Any) -> Any:
-    return type(module)
+    kind: Any = type(module)
+    return next((place for place in _adds_of_input(kind) if place not in ran), None)
 
 
 @cache

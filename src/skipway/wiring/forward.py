@@ -99,7 +99,7 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], abstra
     outputs = dict.fromkeys(recorder.version(t) for t in returned if t.is_floating_point() or t.is_complex())
     kept = recorder.tensors + returned
     return Record(recorder.nodes, recorder.calls, tuple(outputs), frozenset(id(t) for t in returned), "abstract" if abstract else "real", model,
-                  kept, training, recorder.current)
+                  kept, training)
 
 
 def record_other_mode(first: Record, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype | None) -> Record:

@@ -36,7 +36,6 @@ class Graph:
         self.terms: dict[int, tuple[int, ...]] = {}             # sums of branches
         self.products: list[tuple[int, int, int]] = []          # products of two signals
         self.doubled: list[tuple[int, int, int]] = []           # sums of a value with itself
-        self.narrowed: dict[State, list[int]] = {}              # casts of a state to a narrower type
         self.lane: dict[int, tuple[int, int]] = {}              # node -> (elements inside one lane, lanes)
         self.stacked: dict[int, tuple[int, ...]] = {}           # values stacked along a new axis, by the state's birth
         self.mixed: dict[State, int] = {}                       # root of a stream whose lanes are mixed -> lanes

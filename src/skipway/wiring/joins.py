@@ -84,7 +84,7 @@ class Joins:
         """Both operands carry one state."""
         g = self.graph
         parts = (g.marks[a] | g.marks[b]) & (PART | MOVED | GATED | MIXED)
-        ga, gb = _times(g.gain[a], fa), _times(g.gain[b], fb)
+        ga, gb = times(g.gain[a], fa), times(g.gain[b], fb)
         if parts or ga is None or gb is None:
             convex = g.marks[a] & GATED and g.marks[b] & GATED
             g.fresh(node, "mixed" if convex else "sum", g.state[a])
@@ -104,15 +104,15 @@ class Joins:
         assert sa is not None and sb is not None
         passed: list[Join] = []
         state: State | None = sb
-        through = _times(g.gain[b], fb)
+        through = times(g.gain[b], fb)
         while state is not None and state is not sa and state.via == "join" and state.depth > sa.depth:
             join = self.by_state[state]
             passed.append(join)
-            through = _times(through, join.gain)
+            through = times(through, join.gain)
             state = state.prev
         if state is not sa or not passed:
             return False
-        total = None if through is None else _plus(_times(g.gain[a], fa), through)
+        total = None if through is None else _plus(times(g.gain[a], fa), through)
         if total is not None and abs(total) < 1e-9:
             g.fresh(node, "difference")
         elif len(passed) > (LONG if total is not None and (through is None or abs(through) >= 1) else 1):
@@ -122,7 +122,7 @@ class Joins:
             marks = g.marks[b]
             self._fold(node, a, b, passed, total)
             self.found[-1].marks = marks
-            self.found[-1].factor = _times(g.gain[b], fb)
+            self.found[-1].factor = times(g.gain[b], fb)
         return True
 
     def _shards(self, node: "Node", a: int, b: int, fa: float | None, fb: float | None) -> bool:
@@ -133,7 +133,7 @@ class Joins:
             return False
         if (g.marks[ja.shortcut] | g.marks[jb.shortcut]) & (MIXED | PART):      # lanes, summed at their end
             return False
-        total = _plus(_times(_times(g.gain[a], fa), ja.gain), _times(_times(g.gain[b], fb), jb.gain))
+        total = _plus(times(times(g.gain[a], fa), ja.gain), times(times(g.gain[b], fb), jb.gain))
         if total is None:
             return False
         self._fold(node, ja.shortcut, b, [ja, jb], total)
@@ -145,7 +145,7 @@ class Joins:
         first = joins[0]
         if first is None or any(j is None or j.before is not first.before for j in joins):
             return False
-        gains = [_times(_times(self.graph.gain[n], factor), j.gain) for n, j in zip(parts, joins, strict=True) if j is not None]
+        gains = [times(times(self.graph.gain[n], factor), j.gain) for n, j in zip(parts, joins, strict=True) if j is not None]
         if any(gain is None for gain in gains):
             return False
         self._fold(node, first.shortcut, parts[-1], [j for j in joins if j is not None], sum(gain for gain in gains if gain is not None))
@@ -186,7 +186,7 @@ class Joins:
     def _join(self, node: "Node", shortcut: int, branch: int, factor: float | None, region: Region, before: State, kind: str,
               on_branch: float | None = 1.0) -> None:
         g = self.graph
-        gain = _times(g.gain[shortcut], factor) if kind == "identity" else 1.0
+        gain = times(g.gain[shortcut], factor) if kind == "identity" else 1.0
         read = [g.gain[n] for n in sorted(region.hits) if g.state[n] is before]
         if gain is not None and g.gain[shortcut] != 1.0 and read and read[-1]:
             gain /= read[-1]                                # a scaled stream that the branch reads scaled, too
@@ -297,7 +297,7 @@ class Joins:
         return Region(sorted(n for n, r in found.items() if r and n not in hits), hits, found[start] == 2)
 
 
-def _times(a: float | None, b: float | None) -> float | None:
+def times(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a * b
 
 

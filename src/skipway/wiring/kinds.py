@@ -1,5 +1,6 @@
 """Names what a branch computes, from the operations between the stream and its end."""
 
+import math
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -9,6 +10,7 @@ from skipway.wiring.states import STORED, Region
 
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
+    from skipway.wiring.record import Node
 
 _DISPATCH = frozenset(["topk", "one_hot", "index_add", "scatter_add", "_grouped_mm", "bincount", "histc"])      # operations that no mixer has
 _SCANS = frozenset(["cumsum", "cumprod", "exp", "softplus", "maximum", "_cummax_helper", "logcumsumexp"]) | ops.RECURRENCES
@@ -116,11 +118,9 @@ def _routes(g: "Graph", region: Region, inside: set[int], names: set[str]) -> bo
             if g.nodes[u].op in ("topk", "argmax", "sort") and (u in inside or g.depends[u]):
                 return True
     experts = [n for n in region.nodes if g.nodes[n].op in ops.SOFTMAXES and _over_outputs(g, n)]
-    return any(g.nodes[u].op in ops.PARTS or (g.nodes[u].op == "mul" and _numel(g, n) * 2 <= _numel(g, u)) for n in experts for u in g.users[n])
+    return any(_weighs(g.nodes[n], g.nodes[u]) for n in experts for u in g.users[n])
 
 
-def _numel(g: "Graph", n: int) -> int:
-    size = 1
-    for s in g.nodes[n].shape:
-        size *= s
-    return size
+def _weighs(softmax: "Node", user: "Node") -> bool:
+    """Whether a softmax is cut into its entries, or spread over something larger."""
+    return user.op in ops.PARTS or (user.op == "mul" and math.prod(softmax.shape) * 2 <= math.prod(user.shape))

@@ -3,6 +3,7 @@
 A lane axis is kept as (elements inside one lane, number of lanes) in row-major order, so that views need no bookkeeping.
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from skipway.wiring import operations as ops
@@ -25,11 +26,11 @@ def born_by_expand(g: "Graph", node: "Node", source: int) -> None:
     if node.op == "repeat" and len(old) == len(new) and source not in g.lane:
         wider = [d for d in range(len(new)) if new[d] != old[d]]
         if len(wider) == 1 and old[wider[0]] > 1 and 2 <= new[wider[0]] // old[wider[0]] <= MOST:
-            g.lane[node.id] = (old[wider[0]] * _product(new[wider[0] + 1:]), new[wider[0]] // old[wider[0]])
+            g.lane[node.id] = (old[wider[0]] * math.prod(new[wider[0] + 1:]), new[wider[0]] // old[wider[0]])
             return
     grown = [d for d, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
-    if len(grown) == 1 and old[grown[0]] == 1 and 2 <= new[grown[0]] <= MOST and source not in g.lane and _product(new[grown[0] + 1:]) > 1:
-        g.lane[node.id] = (_product(new[grown[0] + 1:]), new[grown[0]])
+    if len(grown) == 1 and old[grown[0]] == 1 and 2 <= new[grown[0]] <= MOST and source not in g.lane and math.prod(new[grown[0] + 1:]) > 1:
+        g.lane[node.id] = (math.prod(new[grown[0] + 1:]), new[grown[0]])
 
 
 def born_by_stack(g: "Graph", node: "Node") -> None:
@@ -38,7 +39,7 @@ def born_by_stack(g: "Graph", node: "Node") -> None:
     dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
     if 2 <= n <= MOST and isinstance(dim, int):
         dim %= len(node.shape)
-        g.lane[node.id] = (_product(node.shape[dim + 1:]), n)
+        g.lane[node.id] = (math.prod(node.shape[dim + 1:]), n)
 
 
 def follow(g: "Graph", node: "Node", signals: list[int]) -> None:
@@ -63,7 +64,7 @@ def follow(g: "Graph", node: "Node", signals: list[int]) -> None:
         return
     dim, within = place
     op = node.op
-    if op in _VIEWS and _product(shape) == _product(node.shape):
+    if op in _VIEWS and math.prod(shape) == math.prod(node.shape):
         lane[n] = (inner, count)
         return
     if op in ("permute", "transpose", "t", "movedim"):
@@ -80,7 +81,7 @@ def follow(g: "Graph", node: "Node", signals: list[int]) -> None:
     else:
         to = None
     if to is not None:
-        lane[n] = (_product(node.shape[to + 1:]) * within, count)
+        lane[n] = (math.prod(node.shape[to + 1:]) * within, count)
 
 
 def contract(g: "Graph", node: "Node") -> bool:
@@ -89,7 +90,7 @@ def contract(g: "Graph", node: "Node") -> bool:
     for x, other, axis in ((b, a, -2), (a, b, -1)):
         if x not in g.lane:
             stack = None if g.signal[other] else _stacked(g, x)
-            whole = stack is not None and _product(node.shape) == _product(g.nodes[g.stacked[stack][0]].shape)
+            whole = stack is not None and math.prod(node.shape) == math.prod(g.nodes[g.stacked[stack][0]].shape)
             if whole and _collapse(g, node, x, g.constant(other)):
                 return True
             continue
@@ -124,7 +125,7 @@ def reduce(g: "Graph", node: "Node", source: int) -> bool:
         born = _outer_axis(g, source, count)
         if born is not None and born != place[0]:
             kept = born - (1 if born > place[0] and len(node.shape) < len(shape) else 0)
-            g.lane[node.id] = (_product(node.shape[kept + 1:]), count)
+            g.lane[node.id] = (math.prod(node.shape[kept + 1:]), count)
     else:
         g.carry(node, source)
         g.gain[node.id] = 1.0
@@ -196,10 +197,3 @@ def _moved(node: "Node", dim: int, rank: int) -> int | None:
     if node.op == "permute":
         return [int(d) % rank for d in node.args[1]].index(dim)
     return None
-
-
-def _product(values: tuple[int, ...]) -> int:
-    p = 1
-    for v in values:
-        p *= v
-    return p

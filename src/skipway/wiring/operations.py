@@ -37,7 +37,6 @@ GATES = _set("sigmoid tanh hardsigmoid softmax _softmax _safe_softmax hardtanh c
 SOFTMAXES = _set("softmax _softmax _safe_softmax")
 STATISTICS = _set("mean sum var std norm linalg_vector_norm var_mean std_mean amax")
 SQUARED = _set("var std norm linalg_vector_norm var_mean std_mean")
-ELEMENTWISE = _set("add sub rsub mul div neg") | ACTS | IDENTITY
 
 NORMS = {
     "native_layer_norm": "LayerNorm", "layer_norm": "LayerNorm", "_fused_rms_norm": "RMSNorm", "rms_norm": "RMSNorm",

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from skipway._errors import NeedsDataError
 from skipway.wiring.meta import made
+from skipway.wiring.storage import dense, overlap
 
 _TORCH_HOME = torch.__path__[0] + os.sep            # not torchvision's
 _HERE = __file__.rpartition("record")[0]
@@ -75,11 +76,9 @@ class Record:
     model: nn.Module
     tensors: list[Tensor]                       # keeps identities unique while the record lives
     training: bool = False
-    versions: dict[int, int] = field(default_factory=dict)      # tensor identity -> its last version
     notes: list[str] = field(default_factory=list)
 
 
-_MOST_EXACT = 1 << 24       # storage ranges beyond this many elements count as shared where they meet
 OVERWRITES = frozenset(["copy", "fill", "zero", "bernoulli", "normal", "uniform", "exponential", "random"])
 
 
@@ -153,14 +152,14 @@ class Recorder(TorchDispatchMode):
         if self.writes:
             seen = n                                                # patches are newer nodes than writes that are still to come
             for w, written in self.writes.get(self.nodes[n].group, ()):
-                if w > seen and written is not t and _overlap(written, t):
+                if w > seen and written is not t and overlap(written, t):
                     n = self._patched(n, w, written, t)
             self.current[id(t)] = n
         return n
 
     def _patched(self, n: int, w: int, written: Tensor, t: Tensor) -> int:
         old = self.nodes[n]
-        whole = _dense(written) and _dense(t) and written.numel() == t.numel() and written.storage_offset() == t.storage_offset()
+        whole = dense(written) and dense(t) and written.numel() == t.numel() and written.storage_offset() == t.storage_offset()
         m = len(self.nodes)
         ins = (w,) if whole else (n, w)
         self.nodes.append(Node(m, "reread" if whole else "patch", ins, old.shape, old.dtype, self.nodes[w].call, group=old.group))
@@ -368,7 +367,7 @@ def _attribute_path(owner: nn.Module, module: nn.Module, prefix: str) -> str | N
     def join(name: str) -> str:
         return f"{prefix}.{name}" if prefix else name
     for name, value in vars(owner).items():
-        if name.startswith("_") and name in ("_modules", "_parameters", "_buffers"):
+        if name in ("_modules", "_parameters", "_buffers"):
             continue
         if value is module:
             return join(name)
@@ -407,28 +406,6 @@ def _replaced(args: Any, values: Iterator[Any]) -> tuple[Any, ...]:
             return next(values)
         return [put(b) for b in a] if isinstance(a, (list, tuple)) and any(isinstance(b, Tensor) for b in a) else a
     return tuple([put(a) for a in args])
-
-
-def _overlap(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors of one group share an element."""
-    first, second = sorted((t.storage_offset(), t.storage_offset() + _extent(t)) for t in (a, b))
-    if second[0] >= first[1]:
-        return False
-    if (_dense(a) and _dense(b)) or first[1] - first[0] + second[1] - second[0] > _MOST_EXACT:
-        return True
-    start = first[0]
-    taken = torch.zeros(max(first[1], second[1]) - start, dtype=torch.bool)
-    taken.as_strided(a.shape, a.stride(), a.storage_offset() - start).fill_(True)
-    return bool(taken.as_strided(b.shape, b.stride(), b.storage_offset() - start).any())
-
-
-def _dense(t: Tensor) -> bool:
-    """Whether a tensor fills its range of the storage."""
-    return t.numel() == _extent(t)
-
-
-def _extent(t: Tensor) -> int:
-    return 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) if t.numel() else 0
 
 
 def _source_line() -> tuple[str, int] | None:

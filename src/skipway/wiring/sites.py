@@ -3,14 +3,12 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from skipway.wiring import operations as ops
+from skipway.wiring.joins import times
 from skipway.wiring.kinds import kind_of
 from skipway.wiring.states import (
     CONSTANT,
-    DROPPED,
     GATED,
     MIXED,
-    NARROWED,
     SCALAR,
     VECTOR,
     Join,
@@ -133,7 +131,7 @@ def _terms(g: "Graph", join: Join) -> list[Term]:
         found = [t for inner in join.folded for t in _terms(g, inner)]
         for term in found:
             term.marks |= join.marks
-            term.gain = _times(term.gain, join.factor)
+            term.gain = times(term.gain, join.factor)
         return found
     ends = _ends(g, join.branch, join.marks, join.factor, None)
     several = len(ends) > 1
@@ -145,7 +143,7 @@ def _terms(g: "Graph", join: Join) -> list[Term]:
     if len(found) > 1:
         found = _experts(found)
     if not found:
-        marks, gain = join.marks | g.marks[join.branch], _times(join.factor, g.gain[join.branch])
+        marks, gain = join.marks | g.marks[join.branch], times(join.factor, g.gain[join.branch])
         found.append(_term(g, join, End(join.branch, marks, gain, None, marks, gain), join.region))
     return found
 
@@ -174,7 +172,7 @@ def _ends(g: "Graph", n: int, marks: int, gain: float | None, norm: Norm | None,
     """Walk back over scales, drop-outs, norms and sums to the ends of the sublayers."""
     state = g.state[n]
     assert state is not None
-    marks, gain = marks | g.marks[n], _times(gain, g.gain[n])
+    marks, gain = marks | g.marks[n], times(gain, g.gain[n])
     if state.via == "norm" and state.norm is not None and norm is None:
         return _ends(g, state.norm.source, marks, gain, state.norm, outer)
     ended = state.prev
@@ -315,9 +313,3 @@ def _has_join(state: State | None) -> bool:
         state = state.prev
     return False
 
-
-def _times(a: float | None, b: float | None) -> float | None:
-    return None if a is None or b is None else a * b
-
-
-__all__ = ["DROPPED", "NARROWED", "Place", "Term", "describe", "ops"]

@@ -1,5 +1,6 @@
 """Step 4b: joins linked by their shortcuts are streams; those between stem and head are main."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ class Flow:
 
 def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
     """Flows in order of use, main ones first."""
-    whole = tuple(n for n in g.record.outputs if _numel(g.nodes[n].shape) > 1) or g.record.outputs
+    whole = tuple(n for n in g.record.outputs if math.prod(g.nodes[n].shape) > 1) or g.record.outputs
     live, principal = ancestors(g, whole), ancestors(g, whole[:1])
     inner, long = _inner(g, [p for p in places if p.join.node in live or not g.users[p.join.node]])
     flows: dict[tuple[int, State], Flow] = {}
@@ -123,7 +124,7 @@ def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
     long: set[int] = set()
     for place in places:
         join = place.join
-        size, home = _numel(g.nodes[join.node].shape), _home(g, place)
+        size, home = math.prod(g.nodes[join.node].shape), _home(g, place)
         numbered = block_of(g, place)[0].rpartition(".")[2].isdigit()
         held = [joined[n] for n in join.region.nodes if n in joined and joined[n] is not place]
         held = [o for o in held if not continues(o.join.before, join.before) and o.join.before.root.node >= join.before.root.node]
@@ -132,7 +133,7 @@ def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
         for other in held:
             n = other.join.node
             top = not numbered and len(blocks) > 1          # an add outside of all blocks does not enclose blocks
-            if top or not _within(g, other.call, home) or (home == 0 and _numel(g.nodes[n].shape) > 4 * size):
+            if top or not _within(g, other.call, home) or (home == 0 and math.prod(g.nodes[n].shape) > 4 * size):
                 outside.add(block_of(g, other))
             else:
                 found.setdefault(n, join.node)
@@ -198,8 +199,9 @@ def _head(g: "Graph", flow: Flow, flows: list[Flow]) -> bool:
     if len(flow.places) > 1:
         return False
     join = flow.places[0].join
-    size = _numel(g.nodes[join.node].shape)
-    if not any(f.places[-1].join.node < flow.root.node and len(f.places) > 1 and size < _numel(g.nodes[f.places[-1].join.node].shape) for f in flows):
+    size = math.prod(g.nodes[join.node].shape)
+    earlier = [f.places[-1].join.node for f in flows if len(f.places) > 1 and f.places[-1].join.node < flow.root.node]
+    if not any(size < math.prod(g.nodes[n].shape) for n in earlier):
         return False
     sources = [flow.root.node, *[i for i in g.nodes[flow.root.node].ins if g.signal[i]]]
     return any(g.marks[i] & PART or (s is not None and s.via in ("attention", "product", "pool")) for i in sources for s in [g.state[i]])
@@ -283,7 +285,7 @@ def final_norm(g: "Graph", flow: Flow, stems: dict[State, int]) -> str | None:
         after = made
     regions = {n for p in flow.places for n in p.join.region.nodes}
     lanes = max(g.mixed.get(flow.root, 1), 1)
-    size = _numel(g.nodes[after.node].shape)
+    size = math.prod(g.nodes[after.node].shape)
     through = ("norm", "centred", "stack", "pool") if lanes > 1 else ("norm", "centred")
     for node in g.nodes[after.node + 1:]:
         state = g.state[node.id]
@@ -291,8 +293,8 @@ def final_norm(g: "Graph", flow: Flow, stems: dict[State, int]) -> str | None:
             continue
         if stems.get(state) == g.record.calls[state.norm.call].parent:
             continue                                    # a norm and the stem of the next stream in one forward: a transition
-        halved = len(node.shape) == len(g.nodes[after.node].shape) and _numel(node.shape) * 2 >= size
-        if not g.marks[state.norm.source] & PART and ((_numel(node.shape) * lanes >= size and _passes(state, after, through))
+        halved = len(node.shape) == len(g.nodes[after.node].shape) and math.prod(node.shape) * 2 >= size
+        if not g.marks[state.norm.source] & PART and ((math.prod(node.shape) * lanes >= size and _passes(state, after, through))
                                                       or (halved and _passes(state, after, (*through, "pool")))):
             return g.record.calls[state.norm.call].path or type(g.record.model).__name__
     return None
@@ -324,13 +326,6 @@ def _name(stem: str, modules: list[str]) -> str:
             return word
     shared = [w for w in modules[0].split(".") if not w.isdigit()] if modules else []
     return shared[0] if shared else "stream"
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    n = 1
-    for s in shape:
-        n *= s
-    return n
 
 
 def _rounded(value: float | None) -> float | None:

@@ -1,5 +1,7 @@
 """Small questions about a node that several label files ask."""
 
+import math
+
 import torch
 
 from skipway.wiring.record import Node
@@ -12,10 +14,7 @@ def pair(node: Node, a: int, b: int) -> Node:
 
 
 def numel(node: Node) -> int:
-    n = 1
-    for s in node.shape:
-        n *= s
-    return n
+    return math.prod(node.shape)
 
 
 def scalar(node: Node) -> float | None:
