@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from skipway.wiring.sites import Place, scale_of, shortcut_of
-from skipway.wiring.states import PART, State
+from skipway.wiring.drops import dropped
+from skipway.wiring.sites import Place, Term, scale_of, shortcut_of
+from skipway.wiring.states import DROPPED, PART, RANDOM, Join, State
 from skipway.wiring.structure import Branch, Site, Stream
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class Flow:
     places: list[Place]
     main: bool = False
     stream: Stream | None = None
+    outer: int = -1                 # node of the join in whose branch it lives, or -1
 
 
 def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
@@ -33,7 +35,7 @@ def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
             continue
         outer = inner.get(place.join.node, -1)
         root = place.join.before.root if outer < 0 else _start(place.join.before)
-        flows.setdefault((outer, root), Flow(root, [])).places.append(place)
+        flows.setdefault((outer, root), Flow(root, [], outer=outer)).places.append(place)
     for (outer, _), flow in flows.items():
         flow.main = outer < 0 and any(p.join.node in live for p in flow.places)
         if flow.main and not any(p.join.node in principal for p in flow.places):
@@ -44,9 +46,9 @@ def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
         _settle(g, flow)
     ordered = sorted(flows.values(), key=lambda f: (not f.main, f.places[0].join.node))
     taken: dict[str, int] = {}
-    stems = _stems(g, ordered)
+    stems, drops = _stems(g, ordered), dropped(g)
     for flow in ordered:
-        flow.stream = _stream(g, flow, taken, stems)
+        flow.stream = _stream(g, flow, taken, stems, drops)
     return ordered
 
 
@@ -207,14 +209,16 @@ def _head(g: "Graph", flow: Flow, flows: list[Flow]) -> bool:
     return any(g.marks[i] & PART or (s is not None and s.via in ("attention", "product", "pool")) for i in sources for s in [g.state[i]])
 
 
-def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: dict[State, int]) -> Stream:
+def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: dict[State, int], drops: dict[State, str]) -> Stream:
     calls = g.record.calls
     blocks: dict[tuple[str, int], int] = {}
     sites = []
     post = {p.join.after for p in flow.places if p.placement == "post"}
+    after: dict[State, int] = {}
     for index, place in enumerate(flow.places):
         layer = blocks.setdefault(block_of(g, place), len(blocks))
-        sites.append(_site(g, place, index, layer, post))
+        sites.append(_site(g, place, index, layer, post, after, drops))
+        after[place.join.after] = index + 1
     lanes = g.mixed.get(flow.root, 1) if any(p.join.node in g.lane for p in flow.places) else 1
     base = _name(calls[g.nodes[flow.root.node].call].path, [p.module for p in flow.places])
     taken[base] = taken.get(base, 0) + 1
@@ -240,7 +244,16 @@ def _last_join(state: State) -> State:
     return state
 
 
-def _site(g: "Graph", place: Place, index: int, layer: int, post: set[State]) -> Site:
+def _earlier(state: State, after: dict[State, int], index: int) -> int | None:
+    """How many joins come before a state, where that is not all of them. `after`: states that joins made -> joins up to there."""
+    walked: State | None = state
+    while walked is not None and walked not in after:
+        walked = walked.prev
+    before = after[walked] if walked is not None else 0
+    return before if before < index else None
+
+
+def _site(g: "Graph", place: Place, index: int, layer: int, post: set[State], after: dict[State, int], drops: dict[State, str]) -> Site:
     join = place.join
     marks = 0
     gain: float | None = place.terms[0].gain if place.terms else None
@@ -252,10 +265,23 @@ def _site(g: "Graph", place: Place, index: int, layer: int, post: set[State]) ->
     reads = {s for t in place.terms for s in t.reads}
     older = bool(reads) and all(s.depth < _last_join(join.before).depth for s in reads)
     file, line = _line(g, join.node) or (None, None)
-    branches = tuple(Branch(t.kind, t.modules) for t in place.terms)
+    branches = tuple(_branch(g, join, t, drops) for t in place.terms)
+    read_from = [_earlier(s, after, index) for s in reads]
     norms = tuple(dict.fromkeys(g.record.calls[n.call].path for n in place.norms))
     return Site(index, layer, place.module, file, line, place.placement, place.norm, norms, shortcut_of(g, join, post), _rounded(join.gain), scale,
-                _rounded(constant) if scale in ("none", "constant") else None, len(place.terms) > 1 or older, join.in_place, branches)
+                _rounded(constant) if scale in ("none", "constant") else None, len(place.terms) > 1 or older, join.in_place, branches,
+                _earlier(join.before, after, index), None if None in read_from else max((n for n in read_from if n is not None), default=None))
+
+
+def _branch(g: "Graph", join: Join, term: Term, drops: dict[State, str]) -> Branch:
+    calls = g.record.calls
+    ends = [term.end.norm.source] if term.end.norm is not None else []
+    states = [g.state[n] for n in (join.branch, term.end.node, *ends)]
+    drop = next((drops[s] for s in states if s is not None and s in drops), "none")
+    if drop == "none" and (term.marks | join.marks) & DROPPED:
+        drop = "path" if (term.marks | join.marks) & RANDOM else "dropout"
+    return Branch(term.kind, term.modules, tuple(dict.fromkeys(calls[n.call].path for n in term.in_norms)),
+                  (calls[term.out_norm.call].path,) if term.out_norm is not None else (), drop)
 
 
 def block_of(g: "Graph", place: Place) -> tuple[str, int]:

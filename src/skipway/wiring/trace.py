@@ -10,6 +10,7 @@ from torch import nn
 
 from skipway.wiring.forward import How, record
 from skipway.wiring.graph import Graph
+from skipway.wiring.links import links
 from skipway.wiring.record import Record
 from skipway.wiring.sites import Place, describe
 from skipway.wiring.stems import next_stem
@@ -79,4 +80,5 @@ def trace_method(model: nn.Module, method: str | None, args: tuple[Any, ...], kw
         facts = Recovery(label(record(model, args, kwargs, How(method, dtype))))
     streams = tuple(f.stream for f in facts.flows if f.stream is not None)
     count = sum(p.numel() for p in model.parameters())
-    return Wiring(streams, type(model).__name__, count, facts.record.how, tuple(facts.record.notes), facts)
+    return Wiring(streams, type(model).__name__, count, facts.record.how, tuple(facts.record.notes), facts,
+                  links(facts.graph, facts.flows, facts.places))
