@@ -1,14 +1,17 @@
 """The report for a person: the model at a glance, one line a repeated block, then findings like a compiler's, then the totals."""
 
-import os
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
-from skipway.report._paths import common, fold, natural, one_index, pattern, shown, skeleton
+from skipway.report._escape import plain
+from skipway.report._groups import count, groups, place, places, plural, totals
+from skipway.report._paths import common, fold, one_index, pattern, shown
 
-SEVERITIES = ("error", "warning", "note")
 COLORS = {"error": "31", "warning": "33", "note": "36", "bold": "1", "dim": "2"}
 JOIN = "\N{CIRCLED PLUS}"
+LONGEST = 4000          # characters of a message, a note or a list of paths; a name has at most 400
+BLANK = dict.fromkeys(map(ord, "\t\n\v\f\r"), " ")
 
 
 def render(report: dict[str, Any], *, color: bool = False, width: int = 100) -> str:
@@ -24,10 +27,15 @@ def render(report: dict[str, Any], *, color: bool = False, width: int = 100) -> 
     if wiring["notes"]:
         page.gap()
     for note in wiring["notes"]:
-        page.add(f"note: {note}", "  ", mark=("note:", "note"))
+        page.add(f"note: {_cut(note)}", "  ", mark=("note:", "note"))
     page.gap()
     page.add(totals(report), "  ")
     return page.text()
+
+
+def render_all(reports: Sequence[dict[str, Any]], *, color: bool = False, width: int = 100) -> str:
+    """One report under the other."""
+    return "\n".join(render(report, color=color, width=width) for report in reports)
 
 
 def render_findings(report: dict[str, Any], *, color: bool = False, width: int = 100) -> str:
@@ -46,6 +54,7 @@ class _Page:
 
     def add(self, text: str, indent: str, first: str = "", mark: tuple[str, str] | None = None) -> None:
         """`text` wrapped; later lines start with `indent`. mark: a word of it and its colour."""
+        text = plain(text.translate(BLANK), 8 * len(text) + 1)          # an escape is up to 8 characters long; nothing is cut here
         lines = textwrap.wrap(text, self.width, initial_indent=first, subsequent_indent=indent, break_on_hyphens=False) or [first]
         if mark is not None:
             word, style = mark
@@ -64,32 +73,24 @@ class _Page:
     def head(self, report: dict[str, Any]) -> None:
         wiring = report["wiring"]
         how = {"abstract": "abstract (no numbers were computed)", "real": "real (one forward was run)"}.get(wiring["how"], wiring["how"])
-        target = f"  [{report['target']}]" if report["target"] else ""
-        name = wiring["model"] or "model"
+        target = f"  [{plain(report['target'])}]" if report["target"] else ""
+        name = plain(wiring["model"] or "model")
         self.add(f"{name}  {count(wiring['parameters'])} parameters  {how}{target}", "  ", mark=(name, "bold"))
 
     def text(self) -> str:
         return "\n".join(self.lines) + "\n"
 
 
-def count(number: int) -> str:
-    """8030261248 as "8.03 B"."""
-    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if number >= size:
-            return f"{number / size:.3g} {unit}" if number / size < 999.5 else f"{number / size:.0f} {unit}"
-    return str(number)
-
-
 def _stream(page: _Page, stream: dict[str, Any]) -> None:
     sites = stream["sites"]
     lanes = f"  {stream['lanes']} lanes" if stream["lanes"] > 1 else ""
-    final = stream["final_norm"] if stream["final_norm"] is not None else "none"
+    final = plain(stream["final_norm"]) if stream["final_norm"] is not None else "none"
     page.gap()
-    page.add(f"stream {stream['name']}{lanes}  {plural(len(sites), 'site')}  stem {shown(stream['stem'])}  final norm {final}", "    ",
+    page.add(f"stream {plain(stream['name'])}{lanes}  {plural(len(sites), 'site')}  stem {plain(shown(stream['stem']))}  final norm {final}", "    ",
              mark=("stream", "bold"))
     for paths, block in blocks(sites):
         times = f"x{len(paths)}"
-        where = pattern(paths) + (" (one module)" if len(paths) > 1 and len(set(paths)) == 1 else "")
+        where = plain(pattern(paths), LONGEST) + (" (one module)" if len(paths) > 1 and len(set(paths)) == 1 else "")
         marks = "  ".join(f"{JOIN} {label(site)}".replace(" ", "\N{NO-BREAK SPACE}") for site in block)
         start = len(page.lines)
         page.add(f"{where}  {marks}", " " * 8, first=f"  {times:<5} ")
@@ -164,45 +165,16 @@ def _side(page: _Page, streams: list[dict[str, Any]]) -> None:
 
 def findings(page: _Page, found: list[dict[str, Any]]) -> None:
     """Findings by severity, then place; one line for what is the same in many repeated blocks."""
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for one in sorted(found, key=_order):
-        key = (one["severity"], one["code"], one["file"], one["line"], skeleton(one["where"]), skeleton(one["message"]))
-        groups.setdefault(key, []).append(one)
-    if groups:
+    if found:
         page.gap()
-    for group in groups.values():
-        first = group[0]
-        place = f"{_near(first['file'])}:{first['line']}" if first["file"] else shown(first["where"])
-        message = first["message"] + (f" [{first['severity']}]" if first["severity"] != "error" else "")
+    for group in groups(found):
+        first = found[group[0]]
+        message = _cut(first["message"]) + (f" [{first['severity']}]" if first["severity"] != "error" else "")
         if len(group) > 1:
-            same = [one["where"] for one in group]
-            message += f" (x{len(group)}: {'; '.join(pattern([same[i] for i in part]) for part in fold(same))})"
-        page.add(f"{place}: {first['code']} {first['rule']}: {message}", "    ", mark=(first["code"], first["severity"]))
+            message += f" (x{len(group)}: {plain(places([found[i]['where'] for i in group]), LONGEST)})"
+        page.add(f"{plain(place(first))}: {first['code']} {first['rule']}: {message}", "    ", mark=(first["code"], first["severity"]))
 
 
-def _order(one: dict[str, Any]) -> tuple[Any, ...]:
-    place = one["file"] or ""
-    return SEVERITIES.index(one["severity"]), place, one["line"] or 0, natural(one["where"]), one["code"], one["message"]
-
-
-def _near(file: str) -> str:
-    """The path from the current folder, where the file is inside it."""
-    here = os.getcwd().rstrip(os.sep) + os.sep
-    return file.removeprefix(here)
-
-
-def totals(report: dict[str, Any]) -> str:
-    """One line: findings by severity, sites and streams, rules that ran, and what was suppressed."""
-    numbers = {s: sum(f["severity"] == s for f in report["findings"]) for s in SEVERITIES}
-    found = ", ".join(plural(n, s) for s, n in numbers.items() if n) or "no findings"
-    streams = [s for s in report["wiring"]["streams"] if s["main"]]
-    parts = [found, f"{plural(sum(len(s['sites']) for s in streams), 'site')} on {plural(len(streams), 'stream')}"]
-    parts.append(f"{plural(len(report['rules_run']), 'rule')} ran (stage {report['stage']})")
-    if report["suppressed"]:
-        parts.append(f"{report['suppressed']} suppressed")
-    return "; ".join(parts)
-
-
-def plural(number: int, word: str) -> str:
-    """"1 site", "2 sites"."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+def _cut(text: str) -> str:
+    """A message or note, which may hold line breaks of its own."""
+    return plain(text.translate(BLANK), LONGEST)
