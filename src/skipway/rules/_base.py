@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from skipway.wiring import Site, Wiring
 from skipway.wiring.graph import Graph
@@ -13,6 +13,9 @@ from skipway.wiring.record import Record
 from skipway.wiring.sites import Place, Term, common
 from skipway.wiring.streams import Flow, ancestors, block_of
 from skipway.wiring.trunk import Trunk
+
+if TYPE_CHECKING:
+    from skipway.rules._real import Real, Runs
 
 
 @dataclass(frozen=True)
@@ -53,13 +56,17 @@ class Facts:
     """What was recovered of one model, and what its owner declared."""
 
     def __init__(self, wiring: Wiring, expect: Any, *, hooks: tuple[str, ...] = (), entries: Mapping[str, Wiring] | None = None,
-                 reference: Wiring | None = None, other: Record | None = None) -> None:
+                 reference: Wiring | None = None, reference_state: Mapping[str, Tensor] | None = None, other: Record | None = None,
+                 runs: "Runs | None" = None) -> None:
         self.wiring = wiring
         self.expect = expect
         self.hooks = hooks
         self.entries = dict(entries or {})
         self.reference = reference
+        self.reference_state = reference_state      # name -> value of the reference's parameters and buffers
         self.other = other
+        self.runs = runs
+        self.notes: list[str] = []                  # what a rule could not look at, for the report
         self.graph: Graph = wiring.facts.graph
         self.record: Record = wiring.facts.record
         self.places: list[Place] = wiring.facts.places
@@ -69,6 +76,18 @@ class Facts:
     def spots(self) -> list[Spot]:
         """Sites of main streams, in order."""
         return [Spot(f, p, s) for f in self.flows if f.main and f.stream for p, s in zip(f.places, f.stream.sites, strict=True)]
+
+    @property
+    def real(self) -> "Real":
+        """One real forward in evaluation mode, with its numbers; for rules of the stages values and train."""
+        assert self.runs is not None, "rules of stage graph have no numbers"
+        return self.runs.real
+
+    @property
+    def train(self) -> "Real":
+        """One real forward and backward in training mode; for rules of the stage train."""
+        assert self.runs is not None, "rules of stage graph have no numbers"
+        return self.runs.train
 
     @cached_property
     def live(self) -> set[int]:

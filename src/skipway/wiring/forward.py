@@ -7,27 +7,29 @@ buffers, parameters and random state are put back, also after an exception.
 import collections
 import contextlib
 import random
+import re
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from skipway._errors import NeedsDataError, TraceError, UsageError
+from skipway._errors import NeedsDataError, SkipwayError, TraceError, UsageError
 from skipway.wiring.record import Record, Recorder, tensors_in
 
 
 @dataclass(frozen=True)
 class How:
-    """Options of one run: a method instead of forward, another dtype, another mode, and modules that need not run again."""
+    """Options of one run: a method instead of forward, another dtype, another mode, modules that need not run again, and gradients."""
 
     method: str | None = None
     dtype: torch.dtype | None = None
     training: bool | None = None
     alike: dict[int, int] = field(default_factory=dict)
+    grad: bool = False
 
 
 def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], how: How) -> Record:
@@ -35,11 +37,7 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], how:
 
     Raises TraceError where the forward fails, NeedsDataError where it needs values and the model holds none.
     """
-    if not isinstance(model, nn.Module):
-        raise UsageError(f"trace: got {type(model).__name__}, want a torch.nn.Module; pass the model first, then its inputs")
-    if not any(True for _ in tensors_in((args, kwargs))):
-        given = ", ".join([type(a).__name__ for a in args] + [f"{k}: {type(v).__name__}" for k, v in kwargs.items()]) or "nothing"
-        raise UsageError(f"trace: got {given} as inputs, want at least one tensor; call it as you would call the model")
+    _callable(model, args, kwargs)
     try:
         return _run(model, args, kwargs, True, how)
     except Exception as error:
@@ -47,17 +45,47 @@ def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], how:
         if on_meta is not None or any(t.is_meta for t in tensors_in((args, kwargs))):
             if isinstance(error, NeedsDataError):
                 raise NeedsDataError(f"{type(model).__name__}.forward: {error}; pass a small model with real weights and real inputs") from error
-            raise _failed(model, error) from error
+            raise failed(model, error) from error
         reason = str(error).split("\n")[0]
     try:
         found = _run(model, args, kwargs, False, how)
     except Exception as error:
-        raise _failed(model, error) from error
+        raise failed(model, error) from error
     found.notes.append(f"the forward needs data ({reason[:120]}): recorded from a real run")
     return found
 
 
-def _failed(model: nn.Module, error: Exception) -> TraceError:
+def record_values(
+    recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], how: How, finish: Callable[[Record, list[Tensor]], None],
+) -> Record:
+    """One real forward, watched by `recorder`. `finish` is called with the record and the returned tensors before the model is put back.
+
+    Raises NeedsDataError where a weight or an input holds no numbers, TraceError where the forward fails.
+    """
+    model = recorder.calls[0].module
+    _callable(model, args, kwargs)
+    held = (*model.named_parameters(), *model.named_buffers())
+    empty = next((n for n, p in held if p.is_meta), None)
+    if empty is not None or any(t.is_meta for t in tensors_in((args, kwargs))):
+        what = f"{empty!r} is on the meta device" if empty is not None else "an input is on the meta device"
+        raise NeedsDataError(f"{type(model).__name__}: {what} and holds no numbers; pass a model with real weights and real inputs")
+    try:
+        return _watched(recorder, args, kwargs, how, finish)
+    except SkipwayError:
+        raise
+    except Exception as error:
+        raise failed(model, error) from error
+
+
+def _callable(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"trace: got {type(model).__name__}, want a torch.nn.Module; pass the model first, then its inputs")
+    if not any(True for _ in tensors_in((args, kwargs))):
+        given = ", ".join([type(a).__name__ for a in args] + [f"{k}: {type(v).__name__}" for k, v in kwargs.items()]) or "nothing"
+        raise UsageError(f"trace: got {given} as inputs, want at least one tensor; call it as you would call the model")
+
+
+def failed(model: nn.Module, error: Exception) -> TraceError:
     place = error.__traceback__
     where = ""
     while place is not None:
@@ -66,11 +94,27 @@ def _failed(model: nn.Module, error: Exception) -> TraceError:
             where = f" at {code.co_filename}:{place.tb_lineno}"
         place = place.tb_next
     text = " ".join(str(error).split())[:300]
-    return TraceError(f"{type(model).__name__}.forward failed{where}: {type(error).__name__}: {text}; check that these inputs fit the model")
+    return TraceError(f"{type(model).__name__}.forward failed{where}: {type(error).__name__}: {text}; {_advice(error, text)}")
+
+
+def _advice(error: Exception, text: str) -> str:
+    """What to do about an error of the forward."""
+    lacking = re.search(r"not implemented for '(Half|BFloat16)'", text)
+    if lacking:
+        return f"this device computes that in no {'float16' if lacking[1] == 'Half' else 'bfloat16'}: run the model in float32"
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "allocate memory" in text:
+        return "there is not enough memory for these inputs: give fewer rows or shorter ones"
+    return "check that these inputs fit the model"
 
 
 def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool, how: How) -> Record:
-    recorder = Recorder(model, abstract, how.dtype, how.alike)
+    return _watched(Recorder(model, abstract, how.dtype, how.alike), args, kwargs, how)
+
+
+def _watched(
+    recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any], how: How, finish: Callable[[Record, list[Tensor]], None] | None = None,
+) -> Record:
+    model = recorder.calls[0].module
     original = nn.Module.__call__
 
     def called(module: nn.Module, *a: Any, **k: Any) -> Any:
@@ -78,28 +122,32 @@ def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], abstra
 
     args = _taken(recorder, args, "")
     kwargs = {k: _taken(recorder, (v,), k)[0] for k, v in kwargs.items()}
-    with _kept(model, recorder), _opened(), torch.no_grad(), recorder:
+    with _kept(model, recorder), _opened(), torch.set_grad_enabled(how.grad):
         if how.training is not None:
             for module in model.modules():
                 module.training = how.training
         training = model.training
         if how.dtype is not None:
             _deploy(model, recorder, how.dtype)
-        nn.Module.__call__ = called  # type: ignore[method-assign]
-        try:
-            if how.method is None:
-                out = model(*args, **kwargs)
-            else:
-                recorder.stack.append(0)
-                out = getattr(model, how.method)(*args, **kwargs)
-        finally:
-            nn.Module.__call__ = original  # type: ignore[method-assign]
-    returned = list(tensors_in(out))
-    recorder.calls[0].last = len(recorder.nodes)
-    outputs = dict.fromkeys(recorder.version(t) for t in returned if t.is_floating_point() or t.is_complex())
-    kept = recorder.tensors + returned
-    return Record(recorder.nodes, recorder.calls, tuple(outputs), frozenset(id(t) for t in returned), "abstract" if abstract else "real", model,
-                  kept, training)
+        with recorder:
+            nn.Module.__call__ = called  # type: ignore[method-assign]
+            try:
+                if how.method is None:
+                    out = model(*args, **kwargs)
+                else:
+                    recorder.stack.append(0)
+                    out = getattr(model, how.method)(*args, **kwargs)
+            finally:
+                nn.Module.__call__ = original  # type: ignore[method-assign]
+        returned = list(tensors_in(out))
+        recorder.calls[0].last = len(recorder.nodes)
+        outputs = dict.fromkeys(recorder.version(t) for t in returned if t.is_floating_point() or t.is_complex())
+        kept = recorder.tensors + returned
+        found = Record(recorder.nodes, recorder.calls, tuple(outputs), frozenset(id(t) for t in returned),
+                       "abstract" if recorder.abstract else "real", model, kept, training)
+        if finish is not None:
+            finish(found, returned)
+    return found
 
 
 def record_other_mode(first: Record, args: tuple[Any, ...], kwargs: dict[str, Any], dtype: torch.dtype | None) -> Record:
@@ -138,6 +186,8 @@ def _taken(recorder: Recorder, value: Any, name: str) -> Any:
         if isinstance(v, Tensor):
             kind = recorder.dtype if recorder.dtype is not None and v.is_floating_point() else v.dtype
             t = torch.empty_strided(v.shape, v.stride(), dtype=kind, device="meta") if recorder.abstract else v.detach().clone().to(kind)
+            if v.requires_grad and not recorder.abstract:
+                t.requires_grad_()
             n = recorder.leaf(t, "input", path)
             if not v.is_meta and recorder.dtype is None:
                 recorder.values[n] = v.detach()
@@ -188,7 +238,31 @@ def _opened() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _kept(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+def watching(model: nn.Module, mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grad: bool) -> Iterator[tuple[Any, Any]]:
+    """A real forward may be run inside: module calls go through `mode.call`, and the model is put back afterwards. Gives its inputs, copied."""
+    _callable(model, args, kwargs)
+    original = nn.Module.__call__
+
+    def called(module: nn.Module, *a: Any, **k: Any) -> Any:
+        return mode.call(original, module, a, k)
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.detach().clone().requires_grad_(value.requires_grad)
+        if isinstance(value, dict):
+            return {k: copied(v) for k, v in value.items()}
+        return type(value)([copied(v) for v in value]) if isinstance(value, (list, tuple)) and not hasattr(value, "_fields") else value
+
+    with _kept(model, mode), _opened(), torch.set_grad_enabled(grad):
+        nn.Module.__call__ = called  # type: ignore[method-assign]
+        try:
+            yield copied(args), copied(kwargs)
+        finally:
+            nn.Module.__call__ = original  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def _kept(model: nn.Module, recorder: Any) -> Iterator[None]:
     """Puts attributes, containers, stored tensors and random state back as they were found."""
     held = _held(model)
     modules = [m for m in held if isinstance(m, nn.Module)]

@@ -24,7 +24,7 @@ class Graph:
         self.depends = bytearray(n)                             # on a principal input
         self.signal = bytearray(n)                              # and floating
         self.learned = bytearray(n)                             # multiplied by a stored matrix, or mixed over tokens
-        self.gate = bytearray(n)                                # bounded, or an affine function of something bounded
+        self.gate = bytearray(n)                                # 2: bounded, or an affine function of something bounded; 1: so by a tanh
         self.table = bytearray(n)
         self.state: list[State | None] = [None] * n
         self.gain: list[float | None] = [1.0] * n               # constant factor since the birth of the state

@@ -204,7 +204,7 @@ class Joins:
         """Two branches, or two linear maps of one value, which are one sublayer."""
         g = self.graph
         common = next((s for s in self._bases(a) if s in self._bases(b)), None)
-        gate = g.gate[a] & g.gate[b]
+        gate = min(g.gate[a], g.gate[b])
         g.fresh(node, "sum")
         g.linear[node.id], g.gate[node.id] = common, gate
         if common is None:

@@ -34,6 +34,7 @@ ACTS = _set("""
     sgn acos asin atan acosh asinh atanh sinh cosh tan softshrink hardshrink tanhshrink log_sigmoid log_sigmoid_forward rrelu_with_noise
 """)
 GATES = _set("sigmoid tanh hardsigmoid softmax _softmax _safe_softmax hardtanh clamp sparsemax topk")
+SIGNED = _set("tanh hardtanh")             # bounded, and yet a value: beside a sigmoid it is what is gated
 SOFTMAXES = _set("softmax _softmax _safe_softmax")
 STATISTICS = _set("mean sum var std norm linalg_vector_norm var_mean std_mean amax")
 SQUARED = _set("var std norm linalg_vector_norm var_mean std_mean")

@@ -112,7 +112,7 @@ def mul(g: "Graph", node: Node, signals: list[int]) -> None:
         g.square[node.id] = g.square.get(a) or g.state[a]  # type: ignore[assignment]
         return
     for source, other in ((a, b), (b, a)):
-        if g.gate[source]:
+        if g.gate[source] and g.gate[source] >= g.gate[other]:
             continue
         small = numel(g.nodes[other]) * 2 <= numel(g.nodes[source])
         if g.gate[other] or other in g.statistic or small:
@@ -120,7 +120,7 @@ def mul(g: "Graph", node: Node, signals: list[int]) -> None:
             g.linear[node.id] = None
             return
     if g.gate[a] and g.gate[b]:
-        g.gate[node.id] = 1
+        g.gate[node.id] = min(g.gate[a], g.gate[b])
     g.fresh(node, "product")
     g.products.append((node.id, a, b))
 

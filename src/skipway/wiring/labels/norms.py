@@ -66,7 +66,7 @@ def act(g: "Graph", node: Node, signals: list[int]) -> None:
     op = node.op
     state = g.state[source]
     g.fresh(node, "act", state)
-    g.gate[node.id] = op in ops.GATES
+    g.gate[node.id] = 0 if op not in ops.GATES else 1 if op in ops.SIGNED else 2
     statistic_of(g, node, source)
     if op == "square" or (op == "pow" and scalar(node) == 2) or op == "abs":
         g.square[node.id] = state  # type: ignore[assignment]
