@@ -52,8 +52,8 @@ def case(name: str, model: Any, ids: Any) -> Callable[[], Any]:
 
 def peak(name: str, options: argparse.Namespace) -> float:
     """MiB that a process held at most while it ran one case, less what it held before."""
-    command = [sys.executable, __file__, "--only", name, "--layers", str(options.layers), "--width", str(options.width), "--batch", str(options.batch),
-               "--tokens", str(options.tokens)]
+    sizes = {"layers": options.layers, "width": options.width, "batch": options.batch, "tokens": options.tokens}
+    command = [sys.executable, __file__, "--only", name, *(text for k, v in sizes.items() for text in (f"--{k}", str(v)))]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
 
 

@@ -1,4 +1,5 @@
-"""Writes the generated pages: docs/rules.md and the table of rules in README.md, both from the docstrings of skipway.rules.
+"""Writes the generated pages: docs/rules.md and the table of rules in README.md, from the docstrings of skipway.rules; docs/schema/ and the
+tables in docs/json.md, from the dataclasses.
 
     python docs/generate.py            writes what has changed and names it
     python docs/generate.py --check    writes nothing; exit status 1 where a page is stale
@@ -6,6 +7,8 @@
 
 import pathlib
 import sys
+
+from _schemas import schemas, with_tables
 
 from skipway.cli._pages import Page, pages
 
@@ -60,6 +63,9 @@ def main(arguments: list[str]) -> int:
     found = pages()
     front = ROOT / "README.md"
     wanted = {ROOT / "docs" / "rules.md": rules_page(found), front: readme(front.read_text(encoding="utf-8"), found)}
+    wanted |= {ROOT / "docs" / "schema" / name: text for name, text in schemas().items()}
+    machine = ROOT / "docs" / "json.md"
+    wanted[machine] = with_tables(machine.read_text(encoding="utf-8"))
     stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     for path in stale:
         if "--check" in arguments:

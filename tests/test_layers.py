@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str] | None] = {
     "targets": {"ops", "kernels", "schemes", "wiring", "nn", "rules", "probing", "surgery", "models", "checks"},
     "lab": {"ops", "kernels", "schemes", "wiring", "nn", "rules", "probing", "surgery", "models", "checks"},
     "report": set(),
-    "cli": None, "__init__": None, "__main__": None,
+    "cli": None, "pytest_plugin": None, "__init__": None, "__main__": None,
 }
 NO_TORCH = {"_errors", "_registry", "report"}
 # Folders whose files without a leading underscore are members: a member never imports a sibling.

@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from skipway.checks import Report as Report
     from skipway.checks import assert_wired as assert_wired
     from skipway.checks import check as check
+    from skipway.probing.probe import probe as probe
     from skipway.wiring import Branch as Branch
     from skipway.wiring import Site as Site
     from skipway.wiring import Stream as Stream
     from skipway.wiring import Wiring as Wiring
-    from skipway.wiring import trace as trace
+    from skipway.wiring.trace import trace as trace
 
 _HOMES = {
     "skipway.checks": ("Expect", "Finding", "Report", "assert_wired", "check"),
+    "skipway.probing": ("probe",),
     "skipway.wiring": ("Branch", "Site", "Stream", "Wiring", "trace"),
 }
 

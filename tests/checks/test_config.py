@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skipway._errors import UsageError
-from skipway.checks.config import Config, left_out, read
+from skipway.checks.config import Config, Declared, left_out, read
 from skipway.checks.records import Finding
 
 BLOCK = '''
@@ -58,6 +58,18 @@ def test_the_nearest_file_with_the_table_counts(tmp_path: Path) -> None:
     ("[tool.skipway.expect]\nplace = 'pre'\n", "expect has a field 'place'; want placement"),
     ("[tool.skipway]\nper-file = []\n", "per-file is []; want a table"),
     ("[tool.skipway\n", "mend the file"),
+    ("[tool]\nskipway = 3\n", "[tool.skipway] is 3; want a table"),
+    ("[tool.skipway]\ntargets = 'net.py:Net'\n", "targets is 'net.py:Net'; want a list"),
+    ("[tool.skipway]\ntargets = [3]\n", "targets[0] is 3; want a target such as \"path/file.py:attr\""),
+    ("[tool.skipway]\ntargets = ['a.py', { input = ['x'] }]\n", "targets[1] is {'input': ['x']}; want a target"),
+    ("[tool.skipway]\ntargets = [{ target = 'a.py', stage = 'x' }]\n", "targets[0] has a field 'stage'; want target, input, inputs, config"),
+    ("[tool.skipway]\ntargets = [{ target = 'a.py', input = 'float32[2]' }]\n", "targets[0] input is 'float32[2]'; want a list of texts"),
+    ("[tool.skipway]\ntargets = [{ target = 'a.py', inputs = ['a'] }]\n", "targets[0] inputs is ['a']; want"),
+    ("[tool.skipway]\ntargets = [{ target = 'a.py', expect = { place = 1 } }]\n", "targets[0] expect has a field 'place'"),
+    ("[tool.skipway.expect]\nparallel = 'yes'\n", "expect parallel is 'yes'; want true or false"),
+    ("[tool.skipway.expect]\nskip_scale = true\n", "expect skip_scale is True; want a number"),
+    ("[tool.skipway.expect]\nbranch_init = true\n", "expect branch_init is True; want a text or a number"),
+    ("[tool.skipway.expect]\nplacement = 'side'\n", "placement='side'"),
 ])
 def test_what_it_does_not_know_is_an_error_that_names_file_and_field(tmp_path: Path, text: str, told: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
@@ -65,6 +77,12 @@ def test_what_it_does_not_know_is_an_error_that_names_file_and_field(tmp_path: P
         read(tmp_path)
     assert str(tmp_path / "pyproject.toml") in str(caught.value)
     assert told in str(caught.value)
+
+
+def test_targets(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.skipway]\ntargets = ['a.py', { target = 'b.py:B', input = ['float32[2]'], inputs = 'b.py:f', "
+                                             "config = ['k=1'], expect = { placement = 'pre' } }]\n")
+    assert read(tmp_path).targets == (Declared("a.py"), Declared("b.py:B", ("float32[2]",), "b.py:f", ("k=1",), {"placement": "pre"}))
 
 
 @pytest.mark.parametrize(("pattern", "codes", "out"), [

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from types import ModuleType
 
-from . import attention, images, recurrent, schemes
+from . import attention, fusions, images, loops, recurrent, schemes
 from .parts import LookAlike
 
-FILES: tuple[ModuleType, ...] = (attention, images, recurrent, schemes)
+FILES: tuple[ModuleType, ...] = (attention, fusions, images, loops, recurrent, schemes)
 
 
 def _makers(module: ModuleType) -> dict[str, Callable[[], LookAlike]]:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from skipway.probing.nonfinite import find_nonfinite
-from tests.probing.nets import net
+
+from .nets import net
 
 
 class ConvNet(nn.Module):
@@ -15,7 +16,8 @@ class ConvNet(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, 8, 3, padding=1)
         self.blocks = nn.ModuleList([
-            nn.ModuleDict({"norm": nn.BatchNorm2d(8), "conv1": nn.Conv2d(8, 8, 3, padding=1), "act": nn.ReLU(), "conv2": nn.Conv2d(8, 8, 3, padding=1)})
+            nn.ModuleDict({"norm": nn.BatchNorm2d(8), "conv1": nn.Conv2d(8, 8, 3, padding=1), "act": nn.ReLU(),
+                           "conv2": nn.Conv2d(8, 8, 3, padding=1)})
             for _ in range(3)])
         self.head = nn.Linear(8, 4)
 

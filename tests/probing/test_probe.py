@@ -12,7 +12,8 @@ import skipway
 from skipway._errors import TraceError, UsageError
 from skipway.probing.lesion import lesion
 from skipway.probing.table import Table
-from tests.probing.nets import PLACEMENTS, Net, loss, net
+
+from .nets import PLACEMENTS, Net, loss, net
 
 placements = pytest.mark.parametrize("placement", PLACEMENTS)
 
@@ -51,7 +52,8 @@ def test_rows_equal_plain_hooks(placement: str, dtype: torch.dtype) -> None:
     assert len(table.rows) == len(want) == (3 if placement == "parallel" else 6)
     for row, hand in zip(table.rows, want, strict=True):
         for name, value in hand.items():
-            assert getattr(row, name) == pytest.approx(value, rel=1e-6, abs=1e-6 if name in ("influence", "cosine", "angle") else 1e-12), (row.index, name)
+            least = 1e-6 if name in ("influence", "cosine", "angle") else 1e-12      # these are differences of numbers near one
+            assert getattr(row, name) == pytest.approx(value, rel=1e-6, abs=least), (row.index, name)
 
 
 def gradients(model: Net, ids: Tensor) -> list[Tensor]:
@@ -111,6 +113,22 @@ def test_lesion_equals_an_edited_model(placement: str) -> None:
             assert row.lesion == float(loss(edited(ids))) - whole
             assert row.lesion != 0
     assert table.loss == whole
+
+
+def test_each_of_two_parallel_branches() -> None:
+    model, ids = net("parallel")
+    table = lesion(model, skipway.probe(model, ids), ids, loss=loss)
+    with torch.no_grad():
+        whole = float(loss(model(ids)))
+        for row, number in zip(table.rows, range(3), strict=True):
+            for name in ("attn", "ffn"):
+                edited = copy.deepcopy(model)
+                branch = getattr(edited.blocks[number], name)
+                branch.register_forward_hook(lambda module, args, out: torch.zeros_like(out))
+                assert row.lesions is not None
+                assert row.lesions["self_attention" if name == "attn" else "ffn"] == float(loss(edited(ids))) - whole
+    model, ids = net("pre", layers=1)
+    assert [row.lesions for row in lesion(model, skipway.probe(model, ids), ids, loss=loss).rows] == [None, None]
 
 
 def state(model: nn.Module) -> dict[str, Any]:
@@ -176,7 +194,8 @@ def test_the_model_is_left_as_it_was(what: str, fails: bool) -> None:
 
 
 @pytest.mark.parametrize(("bad", "says"), [
-    (lambda out: out, r"the loss returned a tensor of shape \(2, 7, 32\), want one number"), (lambda out: 3.0, "the loss returned float, want one number")])
+    (lambda out: out, r"the loss returned a tensor of shape \(2, 7, 32\), want one number"),
+    (lambda out: 3.0, "the loss returned float, want one number")])
 def test_a_loss_that_is_no_number(bad: Any, says: str) -> None:
     model, ids = net("pre")
     with pytest.raises(UsageError, match=says):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 import skipway
 from skipway._errors import TraceError
-from tests.probing.nets import PLACEMENTS, net
+
+from ..probing.nets import PLACEMENTS, net
 
 TRUTH = pathlib.Path(__file__).resolve().parents[3] / "shared" / "truth"
 

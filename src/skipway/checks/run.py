@@ -1,6 +1,8 @@
 """`check`: trace a model, run the rules of a stage over what was recovered, and report."""
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -8,18 +10,20 @@ from torch import nn
 
 from skipway import _registry
 from skipway._errors import TraceError, UsageError, WiringError
-from skipway.checks.records import SEVERITIES, STAGES, Expect, Finding, Report
+from skipway.checks.records import SEVERITIES, STAGES, Expect, Finding, Report, RuleText
 from skipway.checks.suppress import suppressed
 from skipway.rules._base import Facts, Hit
+from skipway.rules._real import Runs
 from skipway.wiring import Wiring
 from skipway.wiring.forward import dtype_named, record_other_mode
+from skipway.wiring.replay import replay_run
 from skipway.wiring.trace import trace_method, uncollected
 
 RULES = "skipway.rules"
 
 
 def check(
-    model: nn.Module, *args: Any, stage: str = "graph", expect: Expect | None = None, reference: nn.Module | None = None,
+    model: nn.Module, *args: Any, stage: str = "graph", expect: Expect | None = None, reference: nn.Module | Mapping[str, Any] | None = None,
     entry_points: Mapping[str, Any] | None = None, hooks: Sequence[str] = (), dtype: Any = None,
     select: Iterable[str] = (), ignore: Iterable[str] = (), **kwargs: Any,
 ) -> Report:
@@ -29,7 +33,7 @@ def check(
         stage: the most expensive stage to run: "graph" (one forward without numbers), "values" (and one real forward), "train" (and
             one forward and backward in training mode). Rules of all cheaper stages run too; `Report.rules_run` lists them.
         expect: what the owner declares; overrides what attributes of the model declare.
-        reference: a model that is known to be right, called with the same inputs.
+        reference: a model that is known to be right, called with the same inputs, or its state dict.
         entry_points: method name -> its inputs (a tensor, a tuple, or a dictionary): other ways into the model, held against its forward.
         hooks: module paths or patterns whose outputs are captured as contributions or stream states.
         dtype: the dtype the model is deployed in, a torch dtype or its name; it is looked at in this one.
@@ -52,7 +56,7 @@ def check(
 
 def _check(
     model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], rules: list[ModuleType], stage: str, expect: Expect | None,
-    reference: nn.Module | None, entry_points: Mapping[str, Any] | None, hooks: Sequence[str], kind: Any,
+    reference: nn.Module | Mapping[str, Any] | None, entry_points: Mapping[str, Any] | None, hooks: Sequence[str], kind: Any,
 ) -> Report:
     wiring = trace_method(model, None, args, kwargs, kind)
     notes: list[str] = []
@@ -63,17 +67,55 @@ def _check(
             other = record_other_mode(wiring.facts.record, args, kwargs, kind)
         except TraceError as error:
             notes.append(f"the other mode was not looked at: {error}")
-    later = STAGES[1:STAGES.index(stage) + 1]
-    if later and not any(r.STAGE in later for r in rules):
-        notes.append(f"no rule of stage {' or '.join(later)} is installed: only the graph was looked at")
-    facts = Facts(wiring, expect or Expect(), hooks=tuple(hooks), entries=entries, other=other,
-                  reference=trace_method(reference, None, args, kwargs) if reference is not None else None)
-    findings = [_finding(rule, hit) for rule in rules for hit in rule.check(facts)]
+    runs = None if stage == "graph" else Runs(model, args, kwargs, kind, expect or Expect())
+    not_understood = _not_understood(runs, notes)
+    facts = Facts(wiring, expect or Expect(), hooks=tuple(hooks), entries=entries, other=other, runs=runs,
+                  reference=trace_method(reference, None, args, kwargs) if isinstance(reference, nn.Module) else None,
+                  reference_state=reference.state_dict() if isinstance(reference, nn.Module) else reference)
+    findings, rules = _judged(rules, facts, notes)
+    notes += facts.notes
     kept = [f for f in findings if not suppressed(f)]
     kept.sort(key=lambda f: (-SEVERITIES.index(f.severity), f.code, _natural(f.where)))
     if notes:
-        wiring = Wiring(wiring.streams, wiring.model, wiring.parameters, wiring.how, (*wiring.notes, *notes), wiring.facts)
-    return Report(tuple(kept), wiring, stage, None, tuple(r.CODE for r in rules), len(findings) - len(kept))
+        wiring = replace(wiring, notes=(*wiring.notes, *notes))
+    fired = {f.code for f in kept}
+    texts = {r.CODE: _text(r, r.CODE in fired) for r in rules}
+    return Report(tuple(kept), wiring, stage, None, tuple(texts), len(findings) - len(kept), rules=texts, not_understood=not_understood)
+
+
+def _not_understood(runs: Runs | None, notes: list[str]) -> tuple[str, ...]:
+    """Streams whose states cannot be rebuilt from what was recorded, with a note on the first place of each."""
+    if runs is None:
+        return ()
+    if runs.own:
+        notes.append("the model holds 16-bit weights: the stages values and train looked at it in the type of its weights")
+    proof = replay_run(runs.real.run)
+    for name in proof.failed():
+        first = next(s for s in proof.sites if s.stream == name and not s.ok)
+        what = f"it is {first.ulp} ulp away" if first.linked else "the state before does not lead to it"
+        notes.append(f"stream {name!r} is not understood: the state after site {first.index} in `{first.module}` cannot be rebuilt from the states "
+                     f"and branches recorded ({what}); something changes it where no operation was seen")
+    return proof.failed()
+
+
+def _judged(rules: list[ModuleType], facts: Facts, notes: list[str]) -> tuple[list[Finding], list[ModuleType]]:
+    """All findings, and the rules that ran: those of stage train are left out, with a note, where the model does not run in training mode."""
+    failed: TraceError | None = None
+    findings: list[Finding] = []
+    ran: list[ModuleType] = []
+    for rule in rules:
+        if failed is not None and rule.STAGE == "train":
+            continue
+        try:
+            findings += [_finding(rule, hit) for hit in rule.check(facts)]
+        except TraceError as error:
+            if rule.STAGE != "train":
+                raise
+            failed = error
+            notes.append(f"stage train was not looked at: {error}")
+            continue
+        ran.append(rule)
+    return findings, ran
 
 
 def assert_wired(model: nn.Module, *args: Any, **kwargs: Any) -> None:
@@ -99,10 +141,19 @@ def _matches(pattern: str, name: str, rule: ModuleType) -> bool:
     return rule.CODE.startswith(pattern) if pattern.startswith("SKW") else pattern == name
 
 
+def _text(rule: ModuleType, whole: bool) -> RuleText:
+    """What the rule's docstring says: its first line without the name, and the sections where it is to be whole."""
+    head, _, rest = (inspect.getdoc(rule) or "").partition("\n")
+    return RuleText(_slug(rule), rule.SEVERITY, rule.STAGE, head.removeprefix(f"{_slug(rule)}:").strip(), rest.strip() if whole else "")
+
+
+def _slug(rule: ModuleType) -> str:
+    return rule.__name__.rpartition(".")[2].replace("_", "-")
+
+
 def _finding(rule: ModuleType, hit: Hit) -> Finding:
     file, line = hit.line or (None, None)
-    name = rule.__name__.rpartition(".")[2].replace("_", "-")
-    return Finding(rule.CODE, name, hit.severity or rule.SEVERITY, hit.where, hit.message, file, line, hit.values)
+    return Finding(rule.CODE, _slug(rule), hit.severity or rule.SEVERITY, hit.where, hit.message, file, line, hit.values)
 
 
 def _entry(model: nn.Module, name: str, given: Any) -> Wiring:

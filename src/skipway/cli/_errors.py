@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import typer
 
 from skipway._errors import SkipwayError
+from skipway.report._escape import plain
 
 FAILED = 2
+LONGEST = 4000           # characters of an error's line; a name inside it may be of any length
 
 
 @contextlib.contextmanager
@@ -31,8 +33,13 @@ def one_line(debug: bool) -> Iterator[None]:
         _fail(error, f"skipway itself failed: {type(error).__name__}: {error}; run it again with --debug and report what it prints", debug)
 
 
-def _fail(error: BaseException, text: str, debug: bool) -> None:
+def tell(error: BaseException, text: str, debug: bool) -> None:
+    """One line on stderr; with `debug`, the traceback before it."""
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    typer.echo(f"skipway: error: {' '.join(text.split())}", err=True)
+    typer.echo(f"skipway: error: {plain(' '.join(text.split()), LONGEST)}", err=True)
+
+
+def _fail(error: BaseException, text: str, debug: bool) -> None:
+    tell(error, text, debug)
     raise typer.Exit(FAILED) from error

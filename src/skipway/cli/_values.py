@@ -40,6 +40,8 @@ def _typed(value: str, kind: str, text: str) -> Any:
         try:
             return float(value)
         except ValueError:
+            if "str" in kind:
+                return value
             raise UsageError(f"--expect {text!r}: got {value!r}, want a number") from None
     return value
 

@@ -1,35 +1,37 @@
 """`skipway check TARGET`: finds the residual wiring of a model and judges it."""
 
-import os
+import contextlib
 import pathlib
-import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from skipway._errors import NeedsDataError, SkipwayError, UsageError
-from skipway.cli._errors import one_line
+from skipway._errors import SkipwayError, UsageError
+from skipway.cli._errors import FAILED, one_line, tell
+from skipway.cli._output import colored, one_of, writable, write
 from skipway.cli._progress import progress
 from skipway.cli._values import entry_points, expectation, listed
+from skipway.report._escape import plain
 
 if TYPE_CHECKING:
+    from skipway.checks.config import Config, Declared
     from skipway.checks.records import Report
-    from skipway.targets import Target
 
 SEVERITIES = ("note", "warning", "error")
 STAGES = ("graph", "values", "train")
-NO_STREAM = "no residual stream was found: nothing is added back to the value it was computed from, so most rules have nothing to look at"
 
 Texts = list[str]
 
 
 def command(
-    target: Annotated[str, typer.Argument(help="path/file.py:attr, package.module:attr, hf:NAME, timm:NAME or torchvision:NAME.")],
+    target: Annotated[str | None, typer.Argument(help="path/file.py:attr, package.module:attr, hf:NAME, timm:NAME or torchvision:NAME. Without "
+                                                 "it, all `targets` of [tool.skipway] are checked.")] = None,
     given: Annotated[Texts | None, typer.Option("--input", help='One input, "x=float32[2,3,224,224]" or "ids=int64[1,16]<1000"; repeatable.')] = None,
     inputs: Annotated[str | None, typer.Option(help="file.py:function that returns the inputs: a tuple, a dict or (tuple, dict).")] = None,
     config: Annotated[Texts | None, typer.Option(help="KEY=VALUE for the configuration of an hf: target; repeatable.")] = None,
-    form: Annotated[str, typer.Option("--format", help="text, json or another format that is installed.")] = "text",
+    form: Annotated[str, typer.Option("--format", help="text, json, html, svg, sarif, github or another format that is installed.")] = "text",
     stage: Annotated[str, typer.Option(help="graph (no numbers), values (one real forward) or train (forward and backward).")] = "graph",
     expect: Annotated[Texts | None, typer.Option(help="KEY=VALUE that you declare about the model, such as placement=pre; repeatable.")] = None,
     select: Annotated[Texts | None, typer.Option(help="Only these rules; codes or prefixes, with commas or repeated.")] = None,
@@ -46,87 +48,80 @@ def command(
     """Find every residual join of a model and judge it.
 
     Runs the target's own Python code, as a test runner does. Exit status: 0 no finding at or above --fail-on, 1 findings,
-    2 the target could not be checked.
+    2 a target could not be checked, or was not understood.
     """
     with one_line(debug):
-        _one_of("--stage", stage, STAGES)
-        _one_of("--fail-on", fail_on, SEVERITIES)
-        _one_of("--mode", mode, ("eval", "train"))
+        one_of("--stage", stage, STAGES)
+        one_of("--fail-on", fail_on, SEVERITIES)
+        one_of("--mode", mode, ("eval", "train"))
         from skipway.report import formats
-        _one_of("--format", form, formats())
-        from skipway.checks.config import read
+        one_of("--format", form, formats())
+        writable(output)
+        from skipway.checks.config import Declared, read
         declared = read()
-        options = {"stage": stage, "expect": expectation(expect or (), declared.expect), "select": listed(select or ()) or declared.select,
-                   "ignore": (*listed(ignore or ()), *declared.ignore), "hooks": listed(hooks or ()), "dtype": dtype}
-        with progress(f"building {target}") as say:
-            from skipway.targets import resolve
-            found = resolve(target, inputs=tuple(given or ()), inputs_from=inputs, config=tuple(config or ()))
-            say(f"checking {target}")
-            report = run(found, mode, {**options, "entry_points": entry_points(entry_point or ())})
-        _write(report, form, output, quiet)
-        worst = report.worst()
-        if worst is not None and SEVERITIES.index(worst) >= SEVERITIES.index(fail_on):
+        if target is not None:
+            jobs: Sequence[Declared] = [Declared(target, tuple(given or ()), inputs, tuple(config or ()))]
+        else:
+            jobs = _declared(declared, form, {"--input": given, "--inputs": inputs, "--config": config, "--entry-point": entry_point})
+        options = {"stage": stage, "select": listed(select or ()) or declared.select, "ignore": (*listed(ignore or ()), *declared.ignore),
+                   "hooks": listed(hooks or ()), "dtype": dtype, "entry_points": entry_points(entry_point or ())}
+        reports: list[Report] = []
+        for job in jobs:
+            try:
+                wanted = {**options, "expect": expectation(expect or (), {**declared.expect, **job.expect})}
+                with contextlib.nullcontext() if target is not None else contextlib.chdir(declared.folder):
+                    reports.append(replace(_one(job, mode, wanted, declared), fail_on=fail_on))
+            except SkipwayError as error:
+                if target is not None:
+                    raise
+                tell(error, f"{job.target}: {str(error).removeprefix(f'{job.target}: ')}", debug)
+        if reports:
+            _write(reports, form, output, quiet, target is None)
+        if len(reports) < len(jobs) or any(report.not_understood for report in reports):
+            raise typer.Exit(FAILED)
+        if any(_fails(report) for report in reports):
             raise typer.Exit(1)
 
 
-def run(target: "Target", mode: str, options: dict[str, Any]) -> "Report":
-    """The target's report; on a small real copy where the model has no numbers and its forward, or the stage, needs them."""
-    if target.abstract and options["stage"] != "graph":
-        small = target.shrunken()
-        if small is None:
-            raise UsageError(f"{target.name}: --stage {options['stage']} needs numbers and no small copy of this model could be made; "
-                             "name a factory in a file that builds one with weights")
-        return _checked(small, mode, options, f"stage {options['stage']} needs numbers")
-    try:
-        return _checked(target, mode, options)
-    except NeedsDataError as error:
-        small = target.shrunken()
-        if small is None:
-            raise
-        said = str(error)
-    return _checked(small, mode, options, said)
+def _declared(declared: "Config", form: str, given: dict[str, Any]) -> "Sequence[Declared]":
+    """The targets that [tool.skipway] declares. Options that belong to one target are refused."""
+    from skipway.report import several
+    if not declared.targets:
+        where = f"[tool.skipway] of {declared.folder}/pyproject.toml declares no targets" if declared.folder else "no pyproject.toml declares any"
+        raise UsageError(f"check: no TARGET was given and {where}; name one, such as path/file.py:attr, or add targets = [\"path/file.py:attr\"]")
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option}: it belongs to one target and no TARGET was given; name the target, or write it in [tool.skipway] targets")
+    if len(declared.targets) > 1 and not several(form):
+        raise UsageError(f"--format {form}: it holds one report and [tool.skipway] declares {len(declared.targets)} targets; name one TARGET")
+    return declared.targets
 
 
-def _checked(target: "Target", mode: str, options: dict[str, Any], reason: str = "") -> "Report":
-    import skipway
-    target.model.train(mode == "train")
-    clash = sorted(set(target.kwargs) & {*options, "reference", "config"})
-    if clash:
-        raise SkipwayError(f"{target.name}: the forward's argument {clash[0]!r} has the name of an option of the check; give it by position")
-    report: Report = skipway.check(target.model, *target.args, **options, **target.kwargs)
-    report = _per_file(report)
-    notes = [*target.notes[:-1], f"{reason}: {target.notes[-1]}"] if reason and target.notes else list(target.notes)
-    if not report.wiring.streams:
-        notes.append(NO_STREAM)
-    wiring = replace(report.wiring, notes=tuple(dict.fromkeys((*report.wiring.notes, *notes))))
-    return replace(report, target=target.name, wiring=wiring)
+def _one(job: "Declared", mode: str, options: dict[str, Any], declared: "Config") -> "Report":
+    """The report about one target."""
+    with progress(f"building {plain(job.target)}") as say:
+        from skipway.cli._run import checked
+        from skipway.targets import resolve
+        found = resolve(job.target, inputs=job.input, inputs_from=job.inputs, config=job.config)
+        say(f"checking {plain(job.target)}")
+        return checked(found, mode, options, declared)
 
 
-def _per_file(report: "Report") -> "Report":
-    """Without the findings that [tool.skipway] leaves out for their file."""
-    from skipway.checks.config import left_out, read
-    declared = read()
-    kept = tuple(f for f in report.findings if not left_out(f, declared.per_file, declared.folder))
-    return replace(report, findings=kept, suppressed=report.suppressed + len(report.findings) - len(kept))
+def _fails(report: "Report") -> bool:
+    worst = report.worst()
+    return worst is not None and SEVERITIES.index(worst) >= SEVERITIES.index(report.fail_on)
 
 
-def _write(report: "Report", form: str, output: pathlib.Path | None, quiet: bool) -> None:
-    from skipway.report import render
-    color = output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+def _write(reports: "Sequence[Report]", form: str, output: pathlib.Path | None, quiet: bool, many: bool) -> None:
+    """One report, or with `many` what the format makes of all declared targets."""
+    from skipway.report import render, render_all, several
+    color = colored(output)
+    records = [report.to_dict() for report in reports]
     if quiet and form == "text":
         from skipway.report.text import render_findings
-        text = render_findings(report.to_dict(), color=color)
+        text = "".join(render_findings(record, color=color) for record in records)
+    elif many and several(form):
+        text = render_all(records, form, color=color)
     else:
-        text = render(report.to_dict(), form, color=color)
-    if output is None:
-        typer.echo(text, nl=False, color=color)
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--output {output}: {error.strerror}; give a file in a folder that exists and may be written to") from error
-
-
-def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{option}: got {value!r}, want one of {', '.join(known)}")
+        text = "".join(render(record, form, color=color) for record in records)
+    write(text, output)

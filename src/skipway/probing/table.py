@@ -22,38 +22,40 @@ class Row:
     stream over tokens, exp of the entropy of the singular values' shares (Roy and Vetterli 2007), of at most 128 tokens.
     nonfinite: elements of `after` that are NaN or infinite.
     grad_stream, grad_branch: of the loss's gradient on `after` and on the branch. identity: <i, g> / <g, g> for the gradient g on
-    `after` and the part i of it that came down the identity path alone. lesion: change of the loss when the branch is left out.
-    lanes: for streams of several lanes, see `LaneRow`.
+    `after` and the part i of it that came down the identity path alone. lesion: change of the loss when the branch is left out;
+    lesions: the same for each of several branches that are summed before the join, by name. lanes: for streams of several lanes, see `LaneRow`.
     """
 
-    stream: str
-    index: int
-    layer: int
-    module: str
-    kind: str
-    placement: str
-    file: str | None = None
-    line: int | None = None
-    before: float | None = None
-    after: float | None = None
-    branch: float | None = None
-    ratio: float | None = None
-    cosine: float | None = None
-    influence: float | None = None
-    angle: float | None = None
-    rounded: float | None = None
-    largest: float | None = None
-    channel: int | None = None
-    rank: float | None = None
-    nonfinite: int | None = None
-    grad_stream: float | None = None
-    grad_branch: float | None = None
-    identity: float | None = None
-    lesion: float | None = None
-    lanes: dict[str, Any] | None = None
+    stream: str                         # name of the stream
+    index: int                          # number of the site on its stream
+    layer: int                          # number of the block
+    module: str                         # path of the module that joins
+    kind: str                           # kinds of the branches, joined by +
+    placement: str                      # of the norm, as in the wiring
+    file: str | None = None             # source file of the join
+    line: int | None = None             # line of the join
+    before: float | None = None         # magnitude of the stream as it enters the join
+    after: float | None = None          # magnitude of the stream as it leaves it
+    branch: float | None = None         # magnitude of what is added
+    ratio: float | None = None          # branch / before
+    cosine: float | None = None         # of branch and stream, mean over tokens
+    influence: float | None = None      # 1 - cos(before, after), mean over tokens
+    angle: float | None = None          # arccos(cos(before, after)) / pi, mean over tokens
+    rounded: float | None = None        # share of the updates that the model's dtype rounds away
+    largest: float | None = None        # largest element of the stream after the join
+    channel: int | None = None          # the channel that holds it
+    rank: float | None = None           # effective rank of the stream over tokens
+    nonfinite: int | None = None        # elements of the stream that are NaN or infinite
+    grad_stream: float | None = None    # magnitude of the gradient on the stream after the join
+    grad_branch: float | None = None    # magnitude of the gradient on the branch
+    identity: float | None = None       # share of the gradient that came down the identity path alone
+    lesion: float | None = None         # change of the loss when the branch is left out
+    lanes: dict[str, Any] | None = None     # use of each lane and what the mixer does; None for one lane
+    lesions: dict[str, float] | None = None     # the same for each of several branches of the site, by name
 
 
-NUMBERS = tuple(f.name for f in fields(Row) if f.name not in ("stream", "index", "layer", "module", "kind", "placement", "file", "line", "lanes"))
+NO_NUMBERS = frozenset(["stream", "index", "layer", "module", "kind", "placement", "file", "line", "lanes", "lesions"])
+NUMBERS = tuple(f.name for f in fields(Row) if f.name not in NO_NUMBERS)
 
 
 @dataclass(frozen=True)
@@ -67,34 +69,34 @@ class Summary:
     stem_identity: the `identity` of the gradient at the stream's start.
     """
 
-    stream: str
-    sites: int
-    growth: float | None = None
-    exponent: float | None = None
-    fit: float | None = None
-    gradient: float | None = None
-    verdict: str | None = None
-    effective_depth: int | None = None
-    dead: tuple[int, ...] = ()
-    look: tuple[tuple[int, str], ...] = ()
-    rank_correlation: float | None = None
-    stem_identity: float | None = None
+    stream: str                         # name of the stream
+    sites: int                          # number of sites
+    growth: float | None = None         # magnitude at the end over that at the start
+    exponent: float | None = None       # of magnitude ~ sites^exponent
+    fit: float | None = None            # its R^2 on logarithms
+    gradient: float | None = None       # gradient after the first block over that after the last
+    verdict: str | None = None          # "vanishing", "steady" or "exploding"
+    effective_depth: int | None = None  # sites that carry 90 % of the summed influence
+    dead: tuple[int, ...] = ()          # sites whose branch writes less than 1e-4 of the stream
+    look: tuple[tuple[int, str], ...] = ()    # sites to look at, each with why
+    rank_correlation: float | None = None    # of influence and lesion (Spearman)
+    stem_identity: float | None = None  # the identity share at the stream's start
 
 
 @dataclass(frozen=True)
 class Table:
     """Rows of all main streams, a summary a stream, and how they were made. `notes` say what a reader must know (random inputs, and the like)."""
 
-    rows: tuple[Row, ...]
-    summary: tuple[Summary, ...]
-    model: str = ""
-    parameters: int = 0
-    dtype: str = ""
-    training: bool = False
+    rows: tuple[Row, ...]               # one a site, streams in order of use
+    summary: tuple[Summary, ...]        # one a stream
+    model: str = ""                     # class name of the model
+    parameters: int = 0                 # number of registered parameters
+    dtype: str = ""                     # of the parameters
+    training: bool = False              # whether the model was in train mode
     inputs: str = ""                    # what the inputs are: "given", "random, seed 0", "text FILE, 4 x 128 tokens"
-    loss: float | None = None
-    notes: tuple[str, ...] = ()
-    target: str | None = None
+    loss: float | None = None           # the loss of this batch
+    notes: tuple[str, ...] = ()         # what a reader must know
+    target: str | None = None           # the command-line target
     wiring: dict[str, Any] = field(default_factory=dict)    # of the probed model, schema "skipway.wiring/1"
     weights: str = ""                   # "random, seed 0", the files of a checkpoint, or "" where the model came as it is
     loss_name: str = ""                 # "next-token", "masked-token", "classification" or "file.py:function"

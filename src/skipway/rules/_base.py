@@ -1,5 +1,6 @@
 """What every rule file shares: its examples (`Example`), what it reads (`Facts`) and what it says (`Hit`)."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -108,6 +109,17 @@ class Facts:
 
     def block(self, place: Place) -> tuple[str, int]:
         return block_of(self.graph, place)
+
+    def group(self, flow: Flow, place: Place) -> tuple[str, int]:
+        """The numbered module around a join that holds at least two joins of its stream: a block, where each sublayer has a wrapper of its own."""
+        calls, joined = self.record.calls, [p.join.node for p in flow.places]
+        call = calls[place.call]
+        while call.parent >= 0 and call.parent != call.id:
+            inside = bisect_left(joined, call.last) - bisect_left(joined, call.first)
+            if inside > 1 and call.path.rpartition(".")[2].isdigit():
+                return call.path, call.number
+            call = calls[call.parent]
+        return self.block(place)
 
     def line(self, node: int) -> tuple[str, int] | None:
         """Source line of a node, or of the module call that holds it."""

@@ -18,12 +18,15 @@ What to do
     Take the query from the stream that the result is added to.
 """
 
+import math
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit, common
+from skipway.wiring.sites import Place, Term
+from skipway.wiring.states import State
 from skipway.wiring.streams import ancestors
 
 CODE = "SKW108"
@@ -50,11 +53,19 @@ def _older_state(facts: Facts) -> Iterator[Hit]:
         while state is not None and state is not newest:
             foreign += state.via == "join" and blocks.get(state, home) != home
             state = state.prev  # type: ignore[assignment]
-        if foreign == 0 or home[0] == "":
+        if foreign == 0 or home[0] == "" or not any(_whole(facts, place, term, newest) for term in place.terms):
             continue
         where = facts.sublayer(place)
         text = f"`{where}` is added to the stream but reads a state from {foreign} joins before its block; let it read the state that it is added to"
         yield Hit(where, text, None, facts.line(place.join.node), {"joins_between": foreign})
+
+
+def _whole(facts: Facts, place: Place, term: Term, read: State) -> bool:
+    """Whether a branch is a sublayer of this stream: no single map of an older feature, nothing with joins of its own, no change of shape."""
+    g = facts.graph
+    learned = [n for n in term.region.nodes if g.learned[n]]
+    joined = any(g.state[n] is not None and g.state[n].via == "join" for n in term.region.nodes)  # type: ignore[union-attr]
+    return len(learned) > 1 and not joined and math.prod(g.nodes[read.node].shape) == math.prod(g.nodes[place.join.shortcut].shape)
 
 
 def _other_query(facts: Facts) -> Iterator[Hit]:

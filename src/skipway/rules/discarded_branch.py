@@ -41,7 +41,7 @@ def check(facts: Facts) -> Iterator[Hit]:
         ins = [n for _, n in call.ins if g.signal[n]]
         outs = [n for _, n in call.outs if g.signal[n]]
         learned = [n for n in range(call.first, call.last) if g.learned[n]]
-        if not ins or not outs or not learned or any(n in facts.live for n in range(call.first, call.last) if g.signal[n]):
+        if not ins or not outs or not learned or any(n in facts.live for n in _made(facts, call)):
             continue
         if g.nodes[outs[0]].shape not in [g.nodes[n].shape for n in ins]:
             continue
@@ -55,6 +55,12 @@ def check(facts: Facts) -> Iterator[Hit]:
         idle = bool(left) and all(not any(p.join.before is state and p.join.node in facts.live for p in facts.places) for state in left)
         severity = "note" if idle else None                     # the last layer of a second stream, all of which is left over
         yield Hit(call.path, text, severity, call.where or facts.line(learned[-1]), {"shape": list(g.nodes[outs[0]].shape)})
+
+
+def _made(facts: Facts, call: Call) -> list[int]:
+    """Signal that a call makes itself; what it reads anew, because somebody wrote into it before, others read as well."""
+    g = facts.graph
+    return [n for n in range(call.first, call.last) if g.signal[n] and g.nodes[n].op not in ("reread", "patch")]
 
 
 def _in_block(facts: Facts, call: Call) -> bool:

@@ -43,7 +43,14 @@ def check(facts: Facts) -> Iterator[Hit]:
         where = place.module
         name = facts.sublayer(place)
         text = f"the sum of `{name}` and its shortcut is computed and never used; return the sum, not the branch"
-        yield Hit(where, text, None, facts.line(join.node), {"branch": name})
+        severity = "note" if _left_over(facts, place) else None
+        yield Hit(where, text, severity, facts.line(join.node), {"branch": name})
+
+
+def _left_over(facts: Facts, place: Place) -> bool:
+    """Whether the same line made sums that are used, and this is the last: the final state of a second stream, which the model's head leaves out."""
+    line = facts.graph.nodes[place.join.node].where
+    return any(p.join.node < place.join.node and p.join.node in facts.live and facts.graph.nodes[p.join.node].where == line for p in facts.places)
 
 
 def _live_end(facts: Facts, place: Place) -> bool:

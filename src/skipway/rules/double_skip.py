@@ -70,12 +70,13 @@ def _averaged(facts: Facts, node: int, gain: float) -> bool:
 def _stated(facts: Facts, gain: float) -> bool:
     """Whether the model's configuration has this number in a field about residuals or skips."""
     config = getattr(facts.record.model, "config", None)
-    for name, value in (vars(config) if hasattr(config, "__dict__") else {}).items():
+    fields = list(vars(config).items()) if hasattr(config, "__dict__") else []
+    fields += [item for _, part in fields if hasattr(part, "to_dict") for item in vars(part).items()]       # encoder and decoder have their own
+    for name, value in fields:
         numbers = value if isinstance(value, (list, tuple)) else [value]
         if ("resid" in name or "skip" in name) and any(isinstance(v, float) and abs(v - gain) < 1e-6 for v in numbers):
             return True
     return False
-
 
 
 class _Residual(nn.Module):

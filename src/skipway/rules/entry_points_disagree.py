@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
 from skipway.wiring import Wiring
+from skipway.wiring.sites import Place
 from skipway.wiring.streams import ancestors
 
 CODE = "SKW109"
@@ -49,6 +50,12 @@ def check(facts: Facts) -> Iterator[Hit]:
             yield Hit(path, text, None, found[0] if found else None, {"with_skip": has, "without_skip": lacks})
 
 
+def _gain(place: Place) -> float | None:
+    """The gain of a join, twice as much where its shortcut was added to itself before."""
+    gain, state = place.join.gain, place.join.before
+    return gain if gain is None or state.via != "self_add" else 2 * gain
+
+
 def _skips(wiring: Wiring) -> dict[str, tuple[tuple[str, int] | None, str] | None]:
     """Modules with learned operations of their own that are live, and line and placement of the join around each, or None."""
     recovered = wiring.facts
@@ -62,7 +69,8 @@ def _skips(wiring: Wiring) -> dict[str, tuple[tuple[str, int] | None, str] | Non
         if place.join.node in live:
             for n in place.join.region.nodes:
                 if g.learned[n]:
-                    gain = "" if place.join.gain in (1.0, None) else f", gain {place.join.gain:g}"
+                    total = _gain(place)
+                    gain = "" if total in (1.0, None) else f", gain {total:g}"
                     found[calls[g.nodes[n].call].path] = g.nodes[place.join.node].where, place.placement + gain
     return found
 

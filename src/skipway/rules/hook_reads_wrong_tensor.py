@@ -11,8 +11,8 @@ Why it matters
     norm or a multiplier before the add).
 Fires on
     A hook on an attention or MLP module that receives the shortcut and returns the sum; on a sublayer whose output is
-    normed or scaled before the join; on a layer of a (hidden, residual) design, whose first output is not the stream.
-    Always a note: the model is right, the reading is not.
+    normed or scaled before the join, or mapped once more by a projection outside it; on a layer of a (hidden, residual)
+    design, whose first output is not the stream. Always a note: the model is right, the reading is not.
 Quiet on
     Hooks on modules whose output is added to the stream as it is. Modules that are not named in `hooks`.
 What to do
@@ -71,6 +71,9 @@ def _judge(facts: Facts, call: Call, out: int, ends: dict[int, tuple[Spot, Term]
             if changed and g.state[term.end.node] is state:
                 by = facts.record.calls[term.out_norm.call].path if term.out_norm is not None else "a scale"
                 return f"captures the branch before `{by}`: what joins the stream is the output of `{by}`"
+            last = facts.path(term.end.node)
+            if out in term.region.nodes and out < term.end.node and g.learned[term.end.node] and not call.first <= term.end.node < call.last:
+                return f"captures a value inside the branch, which `{last}` maps once more: what joins the stream is the output of `{last}`"
         return None
     return None
 

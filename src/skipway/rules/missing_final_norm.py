@@ -9,7 +9,8 @@ Why it matters
     while training is right: awslabs/keys_values#139, NVIDIA-NeMo/Speech#2197, vllm-project/speculators#313.
 Fires on
     As an error: a pre-norm stack into `lm_head` with `ln_f` registered and not called, and a deep pre-norm stack with
-    no norm at all before its head. As a note: a shallow stack with no norm registered for the purpose.
+    no norm at all before its head. As a note: a shallow stack with no norm registered for the purpose, and a stack that
+    ends in a neck, a convolution or a map that is normed itself.
 Quiet on
     Post-norm and output-norm stacks; a norm behind pooling or token selection (`head(norm(x.mean(1)))`); a head that
     begins with a norm; models that return the stream itself and have no head; batch-normalised convolutional nets,
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring import operations as ops
 from skipway.wiring.states import State
 
 CODE = "SKW204"
@@ -48,16 +50,18 @@ def check(facts: Facts) -> Iterator[Hit]:
         if not heads or _joins_after(facts, heads[0]):
             continue
         head = facts.path(heads[0])
-        unused = [p for p in facts.uncalled_norms() if not _in_block(p)]
-        values = {"sites": len(stream.sites), "uncalled": unused[:3]}
+        around = (head, stream.sites[-1].module)
+        unused = [p for p in facts.uncalled_norms() if not _in_block(p) and _beside(p, around)]
+        joins = _since_norm(after)
+        values = {"sites": joins, "uncalled": unused[:3]}
         if unused:
             text = f"the pre-norm stream reaches `{head}` without a norm, and `{unused[0]}` is registered but never called; call it before `{head}`"
             yield Hit(head, text, None, facts.line(heads[0]), values)
         else:
-            neck = any(s.norm is not None and s.prev is g.state[heads[0]] for s in g.state[heads[0]:] if s is not None)
-            severity = None if len(stream.sites) >= DEEP and not neck else "note"
-            text = (f"the pre-norm stream reaches `{head}` without a norm after {len(stream.sites)} joins: its size grows with "
-                    f"depth; norm it before `{head}`")
+            normed = any(s.norm is not None and s.prev is g.state[heads[0]] for s in g.state[heads[0]:] if s is not None)
+            neck = normed or g.nodes[heads[0]].op in ops.CONVOLUTIONS
+            severity = None if joins >= DEEP and not neck else "note"
+            text = f"the pre-norm stream reaches `{head}` without a norm after {joins} joins: its size grows with depth; norm it before `{head}`"
             yield Hit(head, text, severity, facts.line(heads[0]), values)
 
 
@@ -70,6 +74,21 @@ def _raw(state: State | None, after: State) -> bool:
 
 def _in_block(path: str) -> bool:
     return any(part.isdigit() for part in path.split("."))
+
+
+def _beside(norm: str, around: tuple[str, str]) -> bool:
+    """Whether a norm belongs to a module around the head or the last block: only such a one can have been meant for this stream."""
+    owner = norm.rpartition(".")[0]
+    return not owner or any(path == owner or path.startswith(owner + ".") for path in around)
+
+
+def _since_norm(state: State | None) -> int:
+    """Joins since the stream itself was last normed."""
+    count = 0
+    while state is not None and state.norm is None:
+        count += state.via == "join"
+        state = state.prev
+    return count
 
 
 def _joins_after(facts: Facts, head: int) -> bool:

@@ -66,7 +66,7 @@ def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         if len(learned) < 2 and not unit.attends:
             continue
         end = max(learned)
-        if g.nodes[end].shape[-1:] != first.shape[-1:] and math.prod(g.nodes[end].shape) != math.prod(first.shape):
+        if not _alike(first.shape, g.nodes[end].shape):
             continue
         owner = common([calls[g.nodes[n].call].path for n in learned])
         home = _home(facts, end)
@@ -74,6 +74,13 @@ def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         if near and home.path and _keeps_shape(facts, learned):
             where = owner if owner and owner != home.path else facts.path(end)
             yield _hit(facts, where, end, None), tuple(learned)
+
+
+def _alike(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two shapes are those of one stream: tokens of one width, an image of one size and depth, or the one spread as the other."""
+    if len(a) != len(b) or len(a) < 4:
+        return a[-1] == b[-1] or math.prod(a) == math.prod(b)
+    return b in (a, (a[0], *a[2:], a[1]), (a[0], a[-1], *a[1:-1]))          # channels first or last
 
 
 def _keeps_shape(facts: Facts, learned: list[int]) -> bool:
@@ -108,21 +115,38 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
     found = [(c, u) for c in calls for u in [facts.trunk.standing(c)] if u is not None and u.sublayer]
     smallest = [(c, u) for c, u in found if not any(v.learned != u.learned and set(v.learned) < set(u.learned) for _, v in found)]
     around = set().union(*[p.join.region.nodes for p in facts.places if not _resamples(facts, p)])
-    bypassed = {type(c.module) for c in calls if c.last > c.first and c.last - 1 in around}
-    bypassed |= {type(calls[p.call].module) for p in facts.places if p.call > 0 and not _resamples(facts, p)}
+    bypassed = {(type(c.module), _owner(facts, c)) for c in calls if c.last > c.first and c.last - 1 in around}
+    joining: dict[type, set[str]] = {}
+    for place in facts.places:
+        if place.call > 0 and not _resamples(facts, place):
+            joining.setdefault(type(calls[place.call].module), set()).add(place.join.kind)
     told: set[int] = set()
     for call, unit in sorted(smallest, key=lambda cu: (_plain_class(cu[0]), cu[0].id)):     # of nested ones the owner's class speaks
         if not told.isdisjoint(unit.learned):
             continue
         told.update(unit.learned)
-        beside = any(p.call == calls[call.parent].id and not _resamples(facts, p) for p in facts.places)
-        own = not _plain_class(call) and any(_kin(type(call.module), kind) for kind in bypassed)
+        joined = [p.join.node for p in facts.places if p.call == calls[call.parent].id and not _resamples(facts, p)]
+        beside = bool(joined) and (call.parent > 0 or min(joined) < call.first < max(joined))
+        kind, owner = type(call.module), _owner(facts, call)
+        like = any(_kin(kind, other) and (None in (owner, its) or owner is its) for other, its in bypassed)
+        own = not _plain_class(call) and (like or _forgot(kind, joining))
         if beside or own or (not facts.places and _meant(facts, call)):
             yield _hit(facts, call.path, unit.end, call), unit.learned
         elif not facts.places:
             yield _note(facts, call.path, unit.end, call), unit.learned
     if not facts.places:
         yield from _plain(facts)
+
+
+def _owner(facts: Facts, call: Call) -> type | None:
+    """The class of the module that calls a module; None for a container of torch's and for the model itself, which hold anything."""
+    outer = facts.record.calls[call.parent]
+    return None if outer.id == 0 or _plain_class(outer) else type(outer.module)
+
+
+def _forgot(kind: type, joining: dict[type, set[str]]) -> bool:
+    """Whether modules of a kind join elsewhere, and not by an add that its own forward leaves out here: that is a choice of its maker."""
+    return any(_kin(kind, other) and not (kind is other and "identity" in how) for other, how in joining.items())
 
 
 def _resamples(facts: Facts, place: Place) -> bool:

@@ -40,10 +40,11 @@ SEVERITY = "error"
 def check(facts: Facts) -> Iterator[Hit]:
     blocks: dict[tuple[str, int], list[Spot]] = {}
     for spot in facts.spots:
-        blocks.setdefault(facts.block(spot.place), []).append(spot)
+        blocks.setdefault(facts.group(spot.flow, spot.place), []).append(spot)
     for spots in blocks.values():
-        clean = any(s.place.join.before.norm is None and s.site.placement in ("pre", "sandwich") for s in spots)
+        raw = [s for s in spots if s.place.join.before.norm is None and s.site.placement in ("pre", "sandwich")]
         for spot in spots:
+            clean = any(s.site.branches != spot.site.branches for s in raw)
             if spot.place.join.before.norm is not None and not facts.declared(spot.place.module, "apply_residual_connection_post_layernorm"):
                 yield from _judge(facts, spot, clean, spot is spots[0])
 

@@ -38,6 +38,9 @@ def check(facts: Facts) -> Iterator[Hit]:
         state = g.state[a]
         if state is None or len(g.nodes[node].shape) < 2 or not _could_skip(facts, state.node):
             continue
+        turns = {n for n in g.joins.beside(g.nodes[node]) if facts.path(n) == facts.path(node)}
+        if not turns.issubset(n for n, _, _ in g.doubled):              # the first turn of a loop, which adds two values later on
+            continue
         made = facts.path(state.node)
         where = made if made and made != facts.path(node) else facts.path(node)
         name = where.rpartition(".")[2] or "the value"

@@ -53,7 +53,9 @@ def _stale(facts: Facts, place: Place, by_state: dict[State, Place]) -> Iterator
         goes_on = any(p.join.before.has(state) for p in facts.places)      # coupled streams, as in reversible nets
         made = facts.graph.state[newer.join.branch]
         others = [p for p in facts.places if p.join.before is before and p is not newer]
-        if goes_on or (made is not None and any(made.node in p.join.region.nodes for p in others)):     # added elsewhere too: Runge-Kutta
+        turn = {facts.path(n) for n in newer.join.region.nodes if facts.graph.learned[n]}
+        again = turn and turn == {facts.path(n) for n in place.join.region.nodes if facts.graph.learned[n]}     # one cell run twice
+        if goes_on or again or (made is not None and any(made.node in p.join.region.nodes for p in others)):     # added elsewhere too: Runge-Kutta
             continue
         where, passed = facts.sublayer(place), facts.sublayer(newer)
         text = (f"the shortcut of `{where}` is the state from before `{passed}`, but its branch reads the state after it: "
@@ -77,7 +79,7 @@ def _other_stream(facts: Facts, place: Place) -> Iterator[Hit]:
         query, value = (_stream_of(facts, g.attention[last][k]) for k in (0, -1))
         if query is None or query is own or value is not own:
             continue
-        where = facts.sublayer(place, term)
+        where = facts.path(last) if facts.path(last) != place.module else facts.sublayer(place, term)
         text = (f"the shortcut of `{where}` is the stream that it reads as key and value; its query comes from another one, which "
                 "ends here; add the query's stream")
         yield Hit(where, text, None, facts.line(place.join.node))
@@ -86,7 +88,7 @@ def _other_stream(facts: Facts, place: Place) -> Iterator[Hit]:
 def _stream_of(facts: Facts, n: int) -> State | None:
     """The root of the stream that an operand of an attention was read from, back over its projections."""
     g = facts.graph
-    roots = {f.root for f in facts.flows}
+    roots = {f.root for f in facts.flows if f.main}
     for _ in range(200):
         state = g.state[n]
         if state is not None and (state.root in roots or g.nodes[state.root.node].op == "input") and not (g.learned[n] and state.node == n):

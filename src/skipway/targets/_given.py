@@ -9,6 +9,7 @@ import torch
 
 from skipway._errors import TargetError
 from skipway.targets._python import attribute, call, load_module, split
+from skipway.targets._seed import generator as seeded_generator
 
 FORM = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*=)?\s*(?P<dtype>\w+)\s*\[(?P<shape>[\d\s,]*)\]\s*(?:<\s*(?P<limit>\d+))?\s*")
 DTYPES = {name: getattr(torch, name) for name in (
@@ -55,7 +56,7 @@ def parse(text: str, seed: int = 0) -> tuple[str | None, torch.Tensor]:
         raise TargetError(f"--input {text!r}: got dtype {match['dtype']!r}, want one of {', '.join(DTYPES)}")
     shape = [int(size) for size in match["shape"].split(",") if size.strip()]
     limit = int(match["limit"]) if match["limit"] else None
-    generator = torch.Generator().manual_seed(seed)
+    generator = seeded_generator(seed)
     if dtype is torch.bool:
         return match["name"], torch.randint(0, 2, shape, generator=generator).bool()
     if dtype.is_floating_point or dtype.is_complex:

@@ -10,6 +10,7 @@ from torch import nn
 from skipway._errors import TargetError
 from skipway.targets._given import Given, as_given
 from skipway.targets._python import call
+from skipway.targets._seed import generator
 
 BATCH, TOKENS, SIDE, LENGTH = 2, 16, 64, 64     # small, and no two axes that a forward could confuse are equal by chance
 FIRST_LAYERS = (nn.Embedding, nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, nn.RNNBase, nn.TransformerEncoderLayer,
@@ -56,13 +57,13 @@ def _side(model: nn.Module) -> int:
 
 def _for_layer(layer: nn.Module, side: int) -> tuple[torch.Tensor, ...]:
     def normal(*shape: int) -> tuple[torch.Tensor, ...]:
-        return (torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype),)
+        return (torch.randn(shape, generator=generator(), dtype=dtype),)
 
     dtype = next((p.dtype for p in layer.parameters() if p.dtype.is_floating_point), torch.float32)
     value: Any = layer
     if isinstance(layer, nn.Embedding):
         count = min(TOKENS, max(1, layer.num_embeddings))
-        return (torch.randint(0, layer.num_embeddings, (BATCH, count), generator=torch.Generator().manual_seed(0)),)
+        return (torch.randint(0, layer.num_embeddings, (BATCH, count), generator=generator()),)
     if isinstance(layer, nn.Linear):
         return normal(BATCH, 8, value.in_features)
     if isinstance(layer, nn.Conv1d):

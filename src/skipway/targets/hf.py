@@ -1,168 +1,72 @@
-"""`hf:<model type, or local config.json or folder>`: a transformers model built from a configuration alone.
+"""`hf:<model type, or local config.json, folder or GGUF file>`: a transformers model from a configuration, with weights where numbers are needed.
 
-Nothing is fetched and no code that lies beside a checkpoint is run: only classes of the installed transformers package are used.
+Nothing is fetched and no code that lies beside a checkpoint is run: only classes of the installed transformers package are used, and
+weights come from safetensors and GGUF files alone.
 """
 
-import json
+import copy
 import os
-import pathlib
-from difflib import get_close_matches
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import nn
-
 from skipway._errors import TargetError
-from skipway.targets._build import build_on
 from skipway.targets._given import Given
-from skipway.targets._hf_inputs import inputs_for
-from skipway.targets._hf_shrink import smaller
-from skipway.targets._python import failure
-from skipway.targets._target import Target
+from skipway.targets._seed import reseed
+from skipway.targets._target import RANDOM, Target
 
-FORM = "hf:<model type, config.json or folder>"
-
-# The head that shows most of the model, best first. Encoder models have a causal class too, so masked language models go before causal ones.
-ENCODER_DECODER = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "CAUSAL_LM")
-OTHERS = ("MASKED_LM", "CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_CLASSIFICATION", "VIDEO_CLASSIFICATION",
-          "CTC", "AUDIO_CLASSIFICATION")
-
-
-MOST_PARAMETERS = 300_000_000                   # 1.2 GB of float32
+FORM = "hf:<model type, config.json, checkpoint folder or GGUF file>"
+COPY = "a real copy of full size with random weights was run instead"
 
 
 def build(rest: str, given: Given | None, config: tuple[str, ...]) -> Target:
-    """The model on the meta device in evaluation mode, with inputs guessed from its configuration and the signature of its forward."""
+    """The model on the meta device in evaluation mode, with inputs guessed from its configuration and the signature of its forward.
+
+    A forward that asks for numbers gets a small real copy instead; `Target.notes` say so, and what was changed in the configuration.
+    `Target.full` reads the weights of a checkpoint.
+    """
     os.environ["HF_HUB_OFFLINE"] = "1"          # read by huggingface_hub when it is imported: no request leaves this process
     try:
         import transformers
     except ImportError as error:
         raise TargetError("hf: targets need the transformers package; pip install 'skipway[hf]'") from error
+    from skipway.targets._hf_config import override, read_config
+    from skipway.targets._hf_known import told
+    from skipway.targets._hf_search import search
+    from skipway.targets._hf_weights import Checkpoint, find, gguf_config
     transformers.logging.set_verbosity_error()
     name = f"hf:{rest}"
-    settings = read_config(rest, name)
+    known = rest in transformers.CONFIG_MAPPING
+    checkpoint = None if known else find(rest, name)
+    if checkpoint is not None and checkpoint.gguf:
+        settings = gguf_config(checkpoint, name)
+    else:
+        settings = read_config(rest if checkpoint is None else os.fspath(checkpoint.folder), name)
     for text in config:
         override(settings, text, name)
-    model, notes = make(model_class(settings, name), settings, "meta", name)
-
-    def shrink() -> Target | None:
-        return _shrunken(settings, given, name)
-
-    found = given or inputs_for(model, settings, name)
-    return Target(model, found.args, found.kwargs, name, notes, shrink)
+    kept = frozenset(text.partition("=")[0].strip().rpartition(".")[2] for text in config)
+    found = search(settings, name, given, kept if known else None, told(rest))
+    weights = checkpoint or Checkpoint()
+    return replace(found, full=_full(found, settings, weights, name, given), weights=weights.said or RANDOM,
+                   folder=os.fspath(checkpoint.folder) if checkpoint is not None else None)
 
 
-def _shrunken(config: Any, given: Given | None, name: str) -> Target | None:
-    """The first of the smaller configurations that can be built, is small enough and whose forward runs; None where none is."""
-    for small, changes in smaller(config):
-        try:
-            cls = model_class(small, name)
-            if sum(p.numel() for p in make(cls, small, "meta", name)[0].parameters()) > MOST_PARAMETERS:
-                continue
-            torch.manual_seed(0)
-            model, _ = make(cls, small, "cpu", name)
-            found = given or inputs_for(model, small, name)
-            with torch.no_grad():
-                model(*found.args, **found.kwargs)
-        except Exception:                       # a width that this model ties to another: the next configuration changes less
-            continue
-        note = f"a small real copy with random weights was run instead ({', '.join(changes) or 'its own size'})"
-        return Target(model, found.args, found.kwargs, name, (note,))
-    return None
-
-
-def read_config(rest: str, name: str) -> Any:
-    """The configuration of a model type with its default sizes, or that of a local config.json."""
-    from transformers import CONFIG_MAPPING
-    path = pathlib.Path(rest)
-    file = path / "config.json" if rest and path.is_dir() else path
-    if rest in CONFIG_MAPPING:
-        return _default(CONFIG_MAPPING[rest], name)
-    if not (file.suffix == ".json" or "/" in rest):
-        near = get_close_matches(rest, list(CONFIG_MAPPING.keys()), n=4) or ["llama", "bert", "t5", "vit"]
-        raise TargetError(f"{name}: transformers has no model type {rest!r}; near it: {', '.join(near)}; a local config.json or folder also works")
-    if not file.is_file():
-        raise TargetError(f"{name}: no such file {str(file)!r}; give a model type such as hf:llama, or a local config.json or its folder"
-                          " (nothing is downloaded)")
-    try:
-        fields = json.loads(file.read_text())
-    except ValueError as error:
-        raise TargetError(f"{name}: {file} is not JSON ({error}); give a transformers config.json") from error
-    kind = fields.get("model_type") if isinstance(fields, dict) else None
-    if kind not in CONFIG_MAPPING:
-        remote = " and the code that came with it is never run" if isinstance(fields, dict) and "auto_map" in fields else ""
-        near = get_close_matches(str(kind), list(CONFIG_MAPPING.keys()), n=3)
-        raise TargetError(f"{name}: {file} has model_type {kind!r}, which this transformers does not know{remote}"
-                          f"{'; near it: ' + ', '.join(near) if near else '; want a model type such as llama'}")
-    try:
-        return CONFIG_MAPPING[kind].from_dict(fields)
-    except Exception as error:
-        raise failure(error, f"{file} is not a valid {kind} configuration", fallback=name) from error
-
-
-def _default(config_class: Any, name: str) -> Any:
-    try:
-        return config_class()
-    except Exception as error:
-        raise failure(error, "its configuration has no defaults", fallback=name) from error
-
-
-def override(config: Any, text: str, name: str) -> None:
-    """Sets one field, "key=value" or "part.key=value", to a value of the type that the field has now."""
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise TargetError(f"{name}: --config {text!r}: want KEY=VALUE, for example --config num_hidden_layers=2")
-    *parts, last = key.strip().split(".")
-    owner = config
-    for part in parts:
-        owner = getattr(owner, part, None)
-    last = getattr(owner, "attribute_map", {}).get(last, last)
-    known = sorted(set(owner.to_dict()) | set(getattr(owner, "attribute_map", {}))) if hasattr(owner, "to_dict") else []
-    if last not in known:
-        near = get_close_matches(last, known, n=3) or known[:6]
-        raise TargetError(f"{name}: --config {text!r}: {type(owner if known else config).__name__} has no field {key.strip()!r}; "
-                          f"near it: {', '.join(near) or 'none'}")
-    setattr(owner, last, _typed(value.strip(), getattr(owner, last), f"{name}: --config {text!r}"))
-
-
-def _typed(value: str, now: Any, where: str) -> Any:
-    if isinstance(now, str):
-        return value
-    try:
-        new = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
-    except ValueError:
-        if now is None:
-            return value
-        raise TargetError(f"{where}: got {value!r}, want {type(now).__name__} as it is now ({now!r})") from None
-    if isinstance(now, float) and isinstance(new, int) and not isinstance(new, bool):
-        return float(new)
-    if now is not None and new is not None and type(new) is not type(now):
-        raise TargetError(f"{where}: got {type(new).__name__} {value}, want {type(now).__name__} as it is now ({now!r})")
-    return new
-
-
-def model_class(config: Any, name: str) -> Any:
-    """The class that the configuration names, else the best head there is for its type, else the bare model."""
-    import transformers
-    from transformers.models.auto import modeling_auto
-    for named in getattr(config, "architectures", None) or ():
-        if isinstance(found := getattr(transformers, named, None), type):
-            return found
-    order: tuple[str, ...] = (*ENCODER_DECODER, *OTHERS) if getattr(config, "is_encoder_decoder", False) else OTHERS
-    if hasattr(config, "text_config") and hasattr(config, "vision_config"):     # an image classifier would drop the text side
-        order = tuple(task for task in order if task != "IMAGE_CLASSIFICATION")
-    for mapping in (*(getattr(modeling_auto, f"MODEL_FOR_{task}_MAPPING", {}) for task in order), modeling_auto.MODEL_MAPPING):
-        if type(config) in mapping:
-            found = mapping[type(config)]
-            return found[0] if isinstance(found, (tuple, list)) else found
-    raise TargetError(f"{name}: transformers has no model class for {type(config).__name__}; it is a part of a larger model, name that instead")
-
-
-def make(cls: Any, config: Any, device: str, name: str) -> tuple[nn.Module, tuple[str, ...]]:
-    """The model on `device` in evaluation mode, without a cache of keys and values, and notes."""
-    for part in (config, *(v for v in vars(config).values() if hasattr(v, "to_dict"))):
-        if hasattr(part, "use_cache"):
-            part.use_cache = False
-        if device == "meta" and hasattr(part, "_experts_implementation"):
-            part._experts_implementation = "batched_mm"     # the other ways to run experts look at which tokens chose them
-    return build_on(device, lambda: cls(config), f"{cls.__name__} cannot be built from this configuration", name)
+def _full(found: Target, settings: Any, weights: Any, name: str, given: Given | None) -> Callable[[], Target]:
+    """Makes the real model of full size: with the checkpoint's weights, else with random ones."""
+    def made() -> Target:
+        from skipway.targets._hf_config import make
+        from skipway.targets._hf_search import real_inputs
+        from skipway.targets._hf_weights import load
+        cls, config = type(found.model), copy.deepcopy(found.model.config if found.abstract else settings)
+        notes: tuple[str, ...]
+        if weights.said:
+            model, notes = load(cls, config, weights, name)
+        else:
+            reseed()
+            model, notes = make(cls, config, "cpu", name)[0], (COPY,)
+        args, kwargs = found.args, found.kwargs
+        if not found.abstract and given is None:                # they were made for another size
+            made_up = real_inputs(model, config, name)
+            args, kwargs = made_up.args, made_up.kwargs
+        return replace(found, model=model, args=args, kwargs=kwargs, notes=notes, shrink=None, full=None)
+    return made

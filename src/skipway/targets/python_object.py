@@ -10,7 +10,7 @@ from skipway._errors import TargetError
 from skipway.targets._given import Given, as_given
 from skipway.targets._guess import guess
 from skipway.targets._python import attribute, call, load_module, split
-from skipway.targets._target import Target
+from skipway.targets._target import RANDOM, Target
 
 FORM = "path/file.py:attr, package.module:attr"
 
@@ -30,9 +30,10 @@ def build(text: str, given: Given | None, config: tuple[str, ...]) -> Target:
     if given is not None:
         return Target(model, given.args, given.kwargs, text)
     if own is not None:
-        return Target(model, own.args, own.kwargs, text)
+        return Target(model, own.args, own.kwargs, text, inputs="as the factory gives them")
     found, note = guess(model, module, text)
-    return Target(model, found.args, found.kwargs, text, (note,))
+    where = note.removeprefix("inputs: ") if "guessed" not in note else RANDOM
+    return Target(model, found.args, found.kwargs, text, (note,), inputs=where)
 
 
 def only_model(module: ModuleType, path: str) -> tuple[str, Any]:

@@ -8,9 +8,11 @@ import torch
 from skipway._errors import TargetError
 from skipway.targets._build import build_on
 from skipway.targets._given import Given
-from skipway.targets._target import Target
+from skipway.targets._seed import generator, reseed
+from skipway.targets._target import RANDOM, Target
 
 FORM = "timm:<name>"
+COPY = "a real copy of full size with random weights was run instead"
 
 
 def build(rest: str, given: Given | None, config: tuple[str, ...]) -> Target:
@@ -32,14 +34,14 @@ def build(rest: str, given: Given | None, config: tuple[str, ...]) -> Target:
         return Target(model, found.args, found.kwargs, name, notes)
 
     def shrink() -> Target:
-        torch.manual_seed(0)
+        reseed()
         real = on("cpu")
-        return Target(real.model, real.args, real.kwargs, name, ("a real copy of full size with random weights was run instead",))
+        return Target(real.model, real.args, real.kwargs, name, (COPY,), weights=RANDOM)
 
     target = on("meta")
-    return Target(target.model, target.args, target.kwargs, name, target.notes, shrink)
+    return Target(target.model, target.args, target.kwargs, name, target.notes, shrink, shrink, RANDOM)
 
 
 def _inputs(model: Any) -> Given:
     size = (model.default_cfg or {}).get("input_size", (3, 224, 224))
-    return Given((torch.randn((2, *size), generator=torch.Generator().manual_seed(0)),))
+    return Given((torch.randn((2, *size), generator=generator()),))

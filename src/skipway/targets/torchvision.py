@@ -8,9 +8,11 @@ from torch import nn
 from skipway._errors import TargetError
 from skipway.targets._build import build_on
 from skipway.targets._given import Given
-from skipway.targets._target import Target
+from skipway.targets._seed import generator, reseed
+from skipway.targets._target import RANDOM, Target
 
 FORM = "torchvision:<name>"
+COPY = "a real copy of full size with random weights was run instead"
 # Sizes that the registry does not state: these models take no other, or were published at another than 224.
 SIDES = {"inception_v3": 299, "vit_h_14": 224}
 CLIPS = {"mvit_v1_b": 16, "mvit_v2_s": 16, "swin3d_t": 16, "swin3d_s": 16, "swin3d_b": 16, "s3d": 16, "r3d_18": 16, "mc3_18": 16, "r2plus1d_18": 16}
@@ -38,18 +40,18 @@ def build(rest: str, given: Given | None, config: tuple[str, ...]) -> Target:
         return Target(model, found.args, found.kwargs, name, notes)
 
     def shrink() -> Target:
-        torch.manual_seed(0)
+        reseed()
         real = on("cpu")
-        return Target(real.model, real.args, real.kwargs, name, ("a real copy of full size with random weights was run instead",))
+        return Target(real.model, real.args, real.kwargs, name, (COPY,), weights=RANDOM)
 
     target = on("meta")
-    return Target(target.model, target.args, target.kwargs, name, target.notes, shrink)
+    return Target(target.model, target.args, target.kwargs, name, target.notes, shrink, shrink, RANDOM)
 
 
 def inputs_of(rest: str, model: nn.Module) -> Given:
     """One batch of two; detectors take a list of images, optical flow two batches."""
     def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        return torch.randn(shape, generator=generator())
 
     kind = type(model).__module__.split(".")[2]
     if kind == "detection":

@@ -165,11 +165,17 @@ def _alike(record: Record) -> dict[int, int]:
     for call in record.calls:
         if call.path.rpartition(".")[2].isdigit() and call.number == 0 and call.outs and call.last > call.first:
             did = tuple([(n.op, n.shape) for n in record.nodes[call.first:call.last]])
-            key = (type(call.module), call.path.rpartition(".")[0], did)
+            key = (type(call.module), call.path.rpartition(".")[0], did, _options(call.module))
             other = first.setdefault(key, id(call.module))
             if other != id(call.module):
                 found[id(call.module)] = other
     return found
+
+
+def _options(module: nn.Module) -> tuple[Any, ...]:
+    """What a module and its parts have switched on: flags, and rates that are not zero. They may tell blocks apart in the other mode alone."""
+    return tuple([(k, v if v is None else bool(v)) for m in module.modules() for k, v in vars(m).items()
+                  if not k.startswith("_") and k != "training" and (v is None or isinstance(v, (bool, float)))])
 
 
 def dtype_named(dtype: Any) -> torch.dtype | None:

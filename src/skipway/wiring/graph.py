@@ -42,7 +42,9 @@ class Graph:
         self.attention: dict[int, tuple[int, ...]] = {}         # attention output -> query, key, value nodes
         self.weighted: dict[int, tuple[int, ...]] = {}          # the same for token weights without a softmax
         self.scores: set[int] = set()                           # what an attention's softmax is taken of, back to the product
+        self.grids: set[int] = set()                            # sums that say where an image is sampled
         self.affine: set[State] = set()                         # norms whose weight was met
+        self.blends = {node.ins[0] for node in self.nodes if node.op == "rsub"}         # what is taken from one: gates with a complement
         self.joins = Joins(self)
         for node in self.nodes:
             self._label(node)

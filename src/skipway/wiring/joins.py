@@ -5,7 +5,7 @@ at least one learned operation. A shortcut that is itself a learned linear map, 
 partner is not linear. Everything else is a sum of branches.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skipway.wiring import operations as ops
 from skipway.wiring.states import CONSTANT, GATED, MIXED, MOVED, PART, Join, Region, State
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
     from skipway.wiring.record import Node
 
-LONG = 4        # a skip over more joins than this is a long skip, not a double one
+LONG = 4        # a skip over more joins than this is a long skip, not a double one; one that is written and run once is so over two
 
 
 class Joins:
@@ -25,6 +25,7 @@ class Joins:
         self.found: list[Join] = []
         self.by_state: dict[State, Join] = {}
         self.long: list[tuple[int, State, State]] = []      # sums of a state with a much older one
+        self._lines: dict[tuple[str, int], list[int]] = {}  # source line -> its adds; made where it is asked for
 
     def combine(self, node: "Node", a: int, b: int, fa: float | None, fb: float | None) -> None:
         """Say what `fa * a + fb * b` is. Either operand may be the shortcut."""
@@ -42,15 +43,16 @@ class Joins:
         for shortcut, branch, factor, other in (first, second):
             state = g.state[shortcut]
             assert state is not None
-            if shortcut in g.statistic:                     # a norm of a value beside a product of it: a distance
+            if g.statistic.get(shortcut, (None, False))[1]:     # the square of a value, summed, beside a product of it: a distance
                 continue
             region = self.reach(branch, state)
-            if region is not None and region.learned:
+            if region is not None and region.learned and not self._apart(shortcut, region):
                 self._join(node, shortcut, branch, factor, region, state, "identity", other)
                 return
         for shortcut, branch, _, other in (first, second):
             for base in self._bases(shortcut):
-                if base in self._bases(branch) or not self._projects(shortcut, branch):
+                weights = g.nodes[base.node].op in ops.SOFTMAXES            # of an attention, on values and on relative positions
+                if weights or base in self._bases(branch) or not self._projects(shortcut, branch):
                     continue
                 region, own = self.reach(branch, base), self.reach(shortcut, base)
                 if region is not None and region.learned and own is not None and not self._shared(region, own, base):
@@ -72,6 +74,9 @@ class Joins:
             own = (0, 1.0) if scaled is None else (g.marks[scaled], g.gain[scaled])
             self.found[-1].marks = (marks & ~own[0]) | (CONSTANT if alpha != 1.0 else 0)
             self.found[-1].factor = alpha if gain == own[1] else None
+        elif scaled is not None and (turned := self.reach(base, product)) is not None and turned.learned:
+            factor = alpha if gain == g.gain[scaled] else None      # the product is the shortcut: addcmul(F(x), scale, x)
+            self._join(node, scaled, base, factor, turned, product, "identity", beta)
         elif product is state:
             g.carry(node, base, 0, None)
         else:
@@ -97,11 +102,30 @@ class Joins:
             g.carry(node, a)
             g.gain[node.id] = ga + gb
 
+    def _injected(self, node: "Node", a: int, b: int) -> bool:
+        """`a` is added at this line turn after turn, and `b` comes of an earlier turn: a value put into a recurrence, not a shortcut."""
+        g = self.graph
+        now = g.state[b]
+        earlier = [s for n in self.beside(node) if n < node.id and a in g.nodes[n].ins and (s := g.state[n]) is not None]
+        return now is not None and any(s.depth < now.depth and now.has(s) for s in earlier)
+
+    def beside(self, node: "Node") -> list[int]:
+        """All adds at the source line of this one."""
+        if not self._lines:
+            for other in self.graph.nodes:
+                if other.where is not None and other.op in ops.ADDS:
+                    self._lines.setdefault(other.where, []).append(other.id)
+        return self._lines.get(node.where, []) if node.where is not None else []
+
     def _double(self, node: "Node", a: int, b: int, fa: float | None, fb: float | None) -> bool:
         """`b` is a later state of the very stream that `a` carries: the identity path is there twice."""
         g = self.graph
         sa, sb = g.state[a], g.state[b]
         assert sa is not None and sb is not None
+        if sb.root is sa.root and self._injected(node, a, b):
+            self.long.append((node.id, sa, sb))
+            g.carry(node, b)
+            return True
         passed: list[Join] = []
         state: State | None = sb
         through = times(g.gain[b], fb)
@@ -115,7 +139,7 @@ class Joins:
         total = None if through is None else _plus(times(g.gain[a], fa), through)
         if total is not None and abs(total) < 1e-9:
             g.fresh(node, "difference")
-        elif len(passed) > (LONG if total is not None and (through is None or abs(through) >= 1) else 1):
+        elif len(passed) > (LONG if total is not None and (through is None or abs(through) >= 1) and len(self.beside(node)) > 1 else 1):
             self.long.append((node.id, sa, sb))
             g.carry(node, b)
         else:
@@ -209,6 +233,23 @@ class Joins:
         g.linear[node.id], g.gate[node.id] = common, gate
         if common is None:
             g.terms[node.id] = (a, b)
+
+    def _apart(self, shortcut: int, region: Region) -> bool:
+        """Whether shortcut and branch hold different entries of one value: two biases out of a table that a network made."""
+        own = self._entry(shortcut)
+        return own is not None and all((entry := self._entry(h)) is not None and entry[0] == own[0] and entry != own for h in region.hits)
+
+    def _entry(self, n: int) -> tuple[int, tuple[Any, ...]] | None:
+        """What a node is an entry of, and which: (source, axis and index)."""
+        g = self.graph
+        for _ in range(16):
+            node = g.nodes[n]
+            if node.op == "select":
+                return node.ins[0], tuple(node.args[1:])
+            if not node.ins or g.state[node.ins[0]] is not g.state[n]:
+                return None
+            n = node.ins[0]
+        return None
 
     def _bases(self, n: int) -> list[State]:
         """The states that a node is a learned linear function of, nearest first."""

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -96,8 +96,8 @@ class _Info:
         self.joins = self.name in JOINING
 
 
-JOINING = frozenset(["add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "addmm", "baddbmm", "addbmm", "addmv", "addr", "mul", "stack"]) | {
-    "_foreach_add", "_foreach_addcmul", "_foreach_lerp", "_foreach_sub"}
+JOINING = frozenset(["add", "sub", "rsub", "addcmul", "addcdiv", "lerp", "addmm", "baddbmm", "addbmm", "addmv", "addr", "mul", "stack", "bmm"]) | {
+    "index_add", "scatter_add", "index_put", "_unsafe_index_put", "_foreach_add", "_foreach_addcmul", "_foreach_lerp", "_foreach_sub"}
 
 
 class Recorder(TorchDispatchMode):
@@ -126,11 +126,17 @@ class Recorder(TorchDispatchMode):
         self.paths = {id(m): p for p, m in model.named_modules()}
         self.counts: dict[int, int] = {}
         self.adopted: set[int] = set()          # modules that run without being registered
+        self.outside = 0                        # identity of the frame that entered the mode: beyond it nothing belongs to the run
         self.stored: dict[int, tuple[str, str]] = {}
         for name, p in model.named_parameters(remove_duplicate=False):
             self.stored.setdefault(id(p), ("param", name))
         for name, b in model.named_buffers(remove_duplicate=False):
             self.stored.setdefault(id(b), ("buffer", name))
+
+    def __enter__(self) -> Self:
+        self.outside = id(sys._getframe(1))
+        super().__enter__()
+        return self
 
     # tensors and their versions
 
@@ -202,7 +208,7 @@ class Recorder(TorchDispatchMode):
     def _record(self, func: Any, info: _Info, args: Any, kwargs: Any, ins: tuple[int, ...], out: Any) -> Any:
         where = None
         if (info.joins and len(ins) > 1) or info.writes:
-            where = _source_line()
+            where = _source_line(self.outside)
         call = self.stack[-1] if self.stack else 0
         if info.writes:
             written = [self._argument(args, kwargs, i, func) for i in info.writes]
@@ -357,6 +363,7 @@ class Recorder(TorchDispatchMode):
             self.adopted.add(id(m))
         for sub, p in module.named_parameters():
             self.stored.setdefault(id(p), ("param", f"{path}.{sub}"))
+            self.current.pop(id(p), None)                           # filled under the recorder: from here on it is a weight all the same
         for sub, b in module.named_buffers():
             self.stored.setdefault(id(b), ("buffer", f"{path}.{sub}"))
         return path
@@ -408,10 +415,10 @@ def _replaced(args: Any, values: Iterator[Any]) -> tuple[Any, ...]:
     return tuple([put(a) for a in args])
 
 
-def _source_line() -> tuple[str, int] | None:
-    """File and line of the innermost frame outside torch and this file."""
+def _source_line(outside: int) -> tuple[str, int] | None:
+    """File and line of the innermost frame outside torch and this package; None where the forward has none."""
     frame = sys._getframe(2)
-    while frame is not None:
+    while frame is not None and id(frame) != outside:
         name = frame.f_code.co_filename
         if not name.startswith(_TORCH_HOME) and not name.startswith(_HERE):
             return name, frame.f_lineno

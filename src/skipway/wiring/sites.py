@@ -254,8 +254,10 @@ def _raw_states(g: "Graph", joins: list[Join], terms: dict[int, list[Term]]) -> 
 def _modules(g: "Graph", join: Join, region: Region) -> tuple[str, ...]:
     """Paths of the modules that hold the branch's learned operations: their common owner first, where that is not the joiner."""
     calls = g.record.calls
-    home = calls[g.nodes[join.node].call].path
-    paths = list(dict.fromkeys(calls[g.nodes[n].call].path for n in region.nodes if g.learned[n]))
+    joiner = calls[g.nodes[join.node].call]
+    home, learned = joiner.path, [n for n in region.nodes if g.learned[n]]
+    own = [n for n in learned if n >= joiner.first]         # without what made positions or a memory before the joiner was called
+    paths = list(dict.fromkeys(calls[g.nodes[n].call].path for n in own or learned))
     owner = common(paths)
     if owner and owner != home and not _contains(owner, home):
         return (owner, *[p for p in paths if p != owner])

@@ -76,7 +76,7 @@ def ancestors(g: "Graph", nodes: tuple[int, ...]) -> set[int]:
 
 def real(g: "Graph", places: list[Place]) -> list[Place]:
     """Places without the sums that only look like joins; the graph forgets those too."""
-    if g.scores or len(places) > 1:
+    if g.scores or g.grids or len(places) > 1:
         places = [p for p in places if not _passing(g, p, places)]
         g.joins.found = [p.join for p in places]
     return places
@@ -85,7 +85,7 @@ def real(g: "Graph", places: list[Place]) -> list[Place]:
 def _passing(g: "Graph", place: Place, places: list[Place]) -> bool:
     """A sum that is read and then left behind, while one of its operands goes on as the stream: positions added to a query.
 
-    Scores of an attention, to which a mask is added, are another such sum.
+    Scores of an attention, to which a mask is added, and places at which an image is sampled are other such sums.
     """
     join = place.join
     if join.node in g.scores:
@@ -93,20 +93,25 @@ def _passing(g: "Graph", place: Place, places: list[Place]) -> bool:
     later = [p for p in places if p.join.node > join.node]
     if any(p.join.before.has(join.after) for p in later):
         return False
+    if join.node in g.grids:
+        return True
     carried = _read(g.state[join.branch])
     for other in later:
-        if join.node not in _inside(other):
+        if join.node not in _inside(g, other):
             continue
         if other.join.before in carried:
             return True
-        if other.join.before is join.before and _within(g, place.call, other.call) and place.call != other.call:
+        given = join.branch < g.record.calls[other.call].first      # and was not computed by the forward that adds it
+        if other.join.before is join.before and _within(g, place.call, other.call) and (place.call != other.call or given):
             return True
     return False
 
 
-def _inside(place: Place) -> set[int]:
+def _inside(g: "Graph", place: Place) -> set[int]:
+    """What the branch of a join is computed from, back to the states of the stream that it reads."""
     if place.inside is None:
-        place.inside = set(place.join.region.nodes) | place.join.region.hits
+        read = {s.node for h in place.join.region.hits if (s := g.state[h]) is not None and s.via == "join"}
+        place.inside = set(place.join.region.nodes) | place.join.region.hits | read
     return place.inside
 
 
@@ -146,7 +151,7 @@ def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
 
 def _direct(g: "Graph", place: Place, others: set[int]) -> bool:
     """Whether the branch also reads its stream past the joins that lie between, as a cross-attention reads its memory."""
-    region = _inside(place)
+    region = _inside(g, place)
     last = max((n for n in place.join.region.nodes if n in g.attention), default=None)
     if last is None:
         return False

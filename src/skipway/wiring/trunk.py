@@ -88,7 +88,7 @@ class Trunk:
         start = -1
         for k, v in enumerate(self.cuts):
             state = g.state[v]
-            skipped = v in joined or self._carries(v) or (state is not None and state.node == v and state.via == "difference")
+            skipped = v in joined or self._carries(v) or self._beside(v) or (state is not None and state.node == v and state.via == "difference")
             if skipped:
                 if learned:                             # a stack that is summed next is part of that join
                     closed = v if v in joined else next((c for c in self.cuts[k + 1:k + 12] if c in joined), v)
@@ -117,6 +117,20 @@ class Trunk:
         kept = any((s := g.state[i]) is not None and s.via == "part" for i in parts)          # half of the channels goes around
         return kept or any(i != j and g.computed_from(j, i) for i in parts for j in parts)
 
+    def _beside(self, n: int) -> bool:
+        """Whether a sum takes one bent map along beside a sublayer: a gated projection stands in for the skip."""
+        g, inside = self.g, set(self.inside[n])
+        counts = []
+        for part in g.terms.get(n, ()):
+            seen, stack = set[int](), [part]
+            while stack:
+                v = stack.pop()
+                if v in inside and v not in seen:
+                    seen.add(v)
+                    stack.extend(g.nodes[v].ins)
+            counts.append(sum(g.learned[v] for v in seen))
+        return len(counts) > 1 and min(counts) == 1 < max(counts)
+
     def standing(self, call: "Call") -> Unit | None:
         """What a module call puts on the trunk where it keeps the shape of its input and holds no join; None otherwise."""
         g = self.g
@@ -132,7 +146,25 @@ class Trunk:
         learned = [n for n in span if g.learned[n] and (n in self.cut_set or n in self.held)]
         if not learned or not self.bypassed.isdisjoint(learned) or any(n in self.cut_set and self._carries(n) for n in span):
             return None
+        if self._goes_around(call, outs[0], set(ins)):
+            return None
         return Unit(ins[0], outs[0], tuple(learned), any(n in g.attention for n in learned))
+
+
+    def _goes_around(self, call: "Call", out: int, ins: set[int]) -> bool:
+        """Whether some path leads from an input of a call to its output through nothing learned: `maximum(x, F(x))`."""
+        g = self.g
+        seen, stack = {out}, [out]
+        while stack:
+            n = stack.pop()
+            if n in ins:
+                return True
+            if n < call.first or g.learned[n]:
+                continue
+            fresh = [i for i in g.nodes[n].ins if g.signal[i] and i not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return False
 
 
 def _sources(g: "Graph") -> list[list[int]]:

@@ -21,5 +21,6 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(ops.SCATTERS, keeps.scatter),
     "mul": keeps.mul, "div": keeps.div, "neg": sums.neg, "addcmul": sums.addc, "addcdiv": sums.addc, "lerp": sums.lerp,
     "where": keeps.where, "patch": keeps.patch, "cat": keeps.cat, "stack": keeps.cat,
+    **dict.fromkeys(("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"), learned.sampled),
     "norm": norms.norm_vector, "linalg_vector_norm": norms.norm_vector,
 }

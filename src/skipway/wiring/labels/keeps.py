@@ -112,7 +112,7 @@ def mul(g: "Graph", node: Node, signals: list[int]) -> None:
         g.square[node.id] = g.square.get(a) or g.state[a]  # type: ignore[assignment]
         return
     for source, other in ((a, b), (b, a)):
-        if g.gate[source] and g.gate[source] >= g.gate[other]:
+        if g.gate[source] and not (g.gate[other] > g.gate[source] and _blends(g, other)):
             continue
         small = numel(g.nodes[other]) * 2 <= numel(g.nodes[source])
         if g.gate[other] or other in g.statistic or small:
@@ -123,6 +123,13 @@ def mul(g: "Graph", node: Node, signals: list[int]) -> None:
         g.gate[node.id] = min(g.gate[a], g.gate[b])
     g.fresh(node, "product")
     g.products.append((node.id, a, b))
+
+
+def _blends(g: "Graph", gate: int) -> bool:
+    """Whether a gate has a complement, 1 - gate, or is one: together they blend two values, which may be bounded themselves."""
+    while g.nodes[gate].op in ops.IDENTITY and g.nodes[gate].ins and gate not in g.blends:
+        gate = g.nodes[gate].ins[0]
+    return gate in g.blends or g.nodes[gate].op == "rsub"
 
 
 def scaled(g: "Graph", node: Node, source: int, other: int) -> None:

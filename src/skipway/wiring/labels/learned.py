@@ -117,5 +117,12 @@ def learned(g: "Graph", node: Node, signals: list[int]) -> None:
     g.learned[node.id] = 1
 
 
+def sampled(g: "Graph", node: Node, signals: list[int]) -> None:
+    g.fresh(node, node.op)
+    places = g.state[node.ins[1]]
+    if places is not None and places.via == "join":
+        g.grids.add(places.node)
+
+
 def other(g: "Graph", node: Node, signals: list[int]) -> None:
     g.fresh(node, node.op)
