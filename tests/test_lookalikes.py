@@ -32,7 +32,9 @@ def test_there_are_enough() -> None:
 
 
 @every_lookalike
-def test_no_alarm(name: str) -> None:
+def test_no_alarm(name: str, request: pytest.FixtureRequest) -> None:
+    if name == "fixed_point":
+        request.applymarker(pytest.mark.xfail(strict=True, reason="SKW201 takes a cell iterated on its own normed output for a normed skip"))
     lookalike = made(name)
     report = skipway.check(lookalike.model, *lookalike.args, **options(lookalike))
     alarms = [f"{f.severity} {f.code} at {f.where!r}: {f.message}" for f in report.findings if f.severity in ("warning", "error")]

@@ -14,7 +14,7 @@ LANES = {"use": [0.25, 0.75], "row_sums": [1.0, 1.0], "column_sums": [0.9, 1.1],
 
 
 def row(index: int, stream: str = "net", **values: Any) -> Row:
-    kind = ("self_attention", "ffn")[index % 2]
+    kind = values.pop("kind", ("self_attention", "ffn")[index % 2])
     numbers: dict[str, Any] = {"before": 1.0 + index, "after": 2.0 + index, "branch": 0.5, "ratio": 0.5 / (1 + index), "cosine": 0.1 * (-1) ** index,
                                "influence": 0.01 * (index + 1), "angle": 0.1, "rounded": 0.0, "largest": 10.0, "channel": 3, "rank": 5.0,
                                "nonfinite": 0}
@@ -23,7 +23,7 @@ def row(index: int, stream: str = "net", **values: Any) -> Row:
 
 def site(of: Row) -> Site:
     return Site(of.index, of.layer, of.module, of.file, of.line, "pre", "LayerNorm", (), "identity", 1.0, "none", 1.0, False, False,
-                (Branch(of.kind, (of.module,)),))
+                tuple(Branch(kind, (of.module,)) for kind in of.kind.split("+")))
 
 
 def table(*rows: Row, **other: Any) -> dict[str, Any]:
@@ -38,6 +38,11 @@ def table(*rows: Row, **other: Any) -> dict[str, Any]:
 def with_loss() -> dict[str, Any]:
     rows = tuple(row(i, grad_stream=1e-3 / (i + 1), grad_branch=1e-3, identity=0.5, lesion=0.1 * (2 - i)) for i in range(4))
     return table(*rows, loss=2.5, loss_name="next-token", weights="random, seed 0")
+
+
+def parallel() -> dict[str, Any]:
+    several = row(0, kind="self_attention+ffn", lesion=0.5, lesions={"self_attention": 0.125, "ffn": 0.25})
+    return table(several, row(1, lesion=0.1), row(2, lesion=0.2))
 
 
 def broken() -> dict[str, Any]:

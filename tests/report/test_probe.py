@@ -23,7 +23,8 @@ from skipway.report._probe._quantities import QUANTITIES, measured, runs, text
 from . import tables
 
 SCHEMA = json.loads((pathlib.Path(__file__).parents[2] / "docs" / "schema" / "probe.schema.json").read_text(encoding="utf-8"))
-ALL = {"plain": tables.table, "with_loss": tables.with_loss, "broken": tables.broken, "two_streams": tables.two_streams, "hostile": tables.hostile}
+ALL = {"plain": tables.table, "with_loss": tables.with_loss, "broken": tables.broken, "two_streams": tables.two_streams,
+       "parallel": tables.parallel, "hostile": tables.hostile}
 
 
 def rendered(table: dict[str, Any], form: str, **options: Any) -> str:
@@ -118,6 +119,12 @@ def test_streams_stand_apart_and_lanes_have_charts() -> None:
     page = rendered(tables.two_streams(), "html")
     assert 'id="chart-lane-use"' in page and "lane 0 0.250, lane 1 0.750" in page and 'id="chart-lane-gain"' in page
     assert "second 0.500" in rendered(tables.two_streams(), "text")
+
+
+def test_each_of_several_branches_has_its_own_lesion() -> None:
+    said = rendered(tables.parallel(), "text")
+    assert "lesions of single branches\n   0  self_attention 0.125  ffn 0.250\n" in said and "attention+ffn" in said
+    assert "<td>self_attention 0.125, ffn 0.250</td>" in rendered(tables.parallel(), "html")
 
 
 def test_only_what_says_something_is_drawn() -> None:

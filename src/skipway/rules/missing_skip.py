@@ -16,7 +16,7 @@ Quiet on
     Sublayers that change the width or the resolution (a stem, patch merging, a strided inverted bottleneck: questions
     in lukemelas/EfficientNet-PyTorch#124 and d-li14/mobilenetv3.pytorch#20); skips by concatenation, as in a U-Net
     (milesial/Pytorch-UNet#252); skips that live in a wrapper or a caller (lucidrains/RETRO-pytorch#40); the layers
-    before the first and after the last join.
+    before the first join of the model's own forward.
 What to do
     Add the input of the sublayer to its output, inside the block or in its caller, not in both. Where the sublayer is
     meant to stand alone, say so with `# skipway: ignore[SKW101]` on its line.
@@ -126,7 +126,7 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
             continue
         told.update(unit.learned)
         joined = [p.join.node for p in facts.places if p.call == calls[call.parent].id and not _resamples(facts, p)]
-        beside = bool(joined) and (call.parent > 0 or min(joined) < call.first < max(joined))
+        beside = bool(joined) and (call.parent > 0 or min(joined) < call.first)
         kind, owner = type(call.module), _owner(facts, call)
         like = any(_kin(kind, other) and (None in (owner, its) or owner is its) for other, its in bypassed)
         own = not _plain_class(call) and (like or _forgot(kind, joining))

@@ -62,8 +62,8 @@ def _factors(real: Real) -> dict[int, int]:
         small = node.id in g.lane or any(i in g.lane for i in node.ins)
         for i in _stored_operands(real, node, norms, small):
             for leaf in real.stored(i):
-                held = g.nodes[leaf]
-                if held.dtype.is_floating_point and (vector(held) or (small and max(held.shape) <= 16)):
+                held = g.nodes[leaf]                    # a name with "<": of a module that the forward makes, gone with its memory
+                if held.dtype.is_floating_point and "<" not in held.name and (vector(held) or (small and max(held.shape) <= 16)):
                     found.setdefault(leaf, node.id)
     return found
 

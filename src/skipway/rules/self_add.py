@@ -39,7 +39,8 @@ def check(facts: Facts) -> Iterator[Hit]:
         if state is None or len(g.nodes[node].shape) < 2 or not _could_skip(facts, state.node):
             continue
         turns = {n for n in g.joins.beside(g.nodes[node]) if facts.path(n) == facts.path(node)}
-        if not turns.issubset(n for n, _, _ in g.doubled):              # the first turn of a loop, which adds two values later on
+        # The first turn of a loop, which adds two values later on.
+        if node == min(turns, default=-1) and not turns.issubset(n for n, _, _ in g.doubled):
             continue
         made = facts.path(state.node)
         where = made if made and made != facts.path(node) else facts.path(node)

@@ -11,7 +11,8 @@ Why it matters
     and meta-pytorch/opacus#825.
 Fires on
     `(softmax(q @ k.T) @ v).reshape(b, t, -1)` on (batch, head, token, channel); a wrong permute before the output projection; a
-    roll or a flip of the tokens that is not undone; height and width exchanged on the way back.
+    roll or a flip of the tokens that is not undone; height and width exchanged on the way back; `x.view(b, c, t)` for a transpose
+    around 1x1 convolutions.
 Quiet on
     Heads permuted back, in any layout (token first, windows, grouped heads, axial). Causal, padded and relative attention, with
     positions of any kind. Attention over channels. Branches that mix tokens by other means (convolution, recurrence, pooling,
@@ -40,6 +41,7 @@ SEVERITY = "error"
 
 TRIES = 5           # elements that are changed, one at a time
 MIXES = frozenset(["pixel_shuffle", "pixel_unshuffle", "as_strided", "unfold", "im2col", "diagonal", "take", "take_along_dim", "masked_select"])
+SHIFTS = frozenset(["constant_pad_nd", "cat", "stack", "patch", "slice_scatter", "select_scatter"])      # tokens moved by design
 ELEMENTWISE = frozenset(["add", "sub", "rsub", "mul", "div", "neg", "addcmul", "addcdiv", "lerp", "where", "cat", "stack", "maximum", "minimum",
                          "native_dropout", "patch", "slice_scatter", "select_scatter"])
 
@@ -52,6 +54,7 @@ class Reach:
     own: int
     stray: tuple[int, int] | None           # rows that one element reached, and how many of them are other rows
     moved: bool                             # each effect was in exactly one row
+    parts: bool                             # each effect was in parts of several rows
 
     @property
     def aligned(self) -> bool:
@@ -84,8 +87,8 @@ def _judged(branch: Branch) -> Reach | None:
     inside = set(branch.path())
     attends = [n for n in g.attention if n in inside]
     if not attends:
-        reach = _reach(branch, {}, {}) if _by_row(branch, set(), shifts=False) else None
-        return reach if reach is not None and reach.strays and reach.moved else None
+        reach = _reach(branch.behind_norm(), {}, {}) if _by_row(branch, set(), shifts=False) else None
+        return reach if reach is not None and reach.strays and (reach.moved or reach.parts) else None
     found = []
     for role in range(3):                                   # only the query, only the key, only the value of each token varies
         held = _held(branch, attends, role)
@@ -95,8 +98,11 @@ def _judged(branch: Branch) -> Reach | None:
         found.append(reach)
     if not any(reach.effects for reach in found[:2]):
         return _by_values(branch, attends)
-    strays = [reach for reach in found[:2] if reach.strays]
-    return min(strays, key=lambda reach: reach.stray or (0, 0)) if len(strays) == 2 else None      # a key reaches every row, wherever the heads go
+    varying = [reach for role, reach in enumerate(found[:2]) if any(g.attention[n][role] in inside for n in attends)]
+    read = any(g.attention[n][2] in inside for n in attends)
+    if not all(reach.strays for reach in varying) or (read and len(varying) < 2):       # a memory that is read has no rows of its own here
+        return None
+    return min(varying, key=lambda reach: reach.stray or (0, 0))       # a key reaches every row, wherever the heads go
 
 
 def _held(branch: Branch, attends: list[int], role: int) -> dict[int, Tensor]:
@@ -145,7 +151,8 @@ def _reach(branch: Branch, held: dict[int, Tensor], own: dict[int, int]) -> Reac
     base = {**branch.base, **held}
     first = results(base)
     shape = real.graph.nodes[branch.place.join.node].shape
-    effects, kept, stray, moved = 0, 0, None, True
+    width = _width(branch)
+    effects, kept, stray, moved, parts = 0, 0, None, True, width is not None
     for number, element in enumerate(_elements(shape)):
         mask = torch.zeros(shape, dtype=torch.bool)
         mask[element] = True
@@ -160,7 +167,27 @@ def _reach(branch: Branch, held: dict[int, Tensor], own: dict[int, int]) -> Reac
         elif stray is None:
             stray = rows
         moved = moved and rows[0] == 1
-    return Reach(effects, kept, stray, moved)
+        parts = parts and width is not None and rows[0] > 1 and _in_parts(places, width, shape[width])
+    return Reach(effects, kept, stray, moved, parts)
+
+
+def _width(branch: Branch) -> int | None:
+    """The axis of features at the join: the last one, or that of an image's channels, where it has the width of what is multiplied first."""
+    g = branch.real.graph
+    shape = g.nodes[branch.place.join.node].shape
+    on_path = {branch.start, *branch.path()}
+    for n in branch.path():
+        node = g.nodes[n]
+        if g.learned[n] and node.op in ops.MATMULS | ops.CONVOLUTIONS:
+            weights = [g.nodes[i].shape for i in node.ins if i not in on_path and len(g.nodes[i].shape) > 1]
+            return next((axis for axis in (len(shape) - 1, 1) if weights and shape[axis] in weights[0]), None)
+    return None
+
+
+def _in_parts(places: Tensor, axis: int, size: int) -> bool:
+    """Whether the changed places cover no rows as a whole: tokens that are cut up, not tokens that are stacked or merged."""
+    rows = torch.cat([places[:, :axis], places[:, axis + 1:]], 1).unique(dim=0)
+    return 10 * len(places) < 9 * len(rows) * size
 
 
 def _elements(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -190,7 +217,7 @@ def _by_row(branch: Branch, fixed: set[int], shifts: bool = True) -> bool:
     g = branch.real.graph
     path = branch.path(fixed)
     on_path = {branch.start, *path}
-    return all(_keeps_rows(branch, g.nodes[n], on_path) and (shifts or g.nodes[n].op not in ("constant_pad_nd", "cat", "stack")) for n in path)
+    return all(_keeps_rows(branch, g.nodes[n], on_path) and (shifts or g.nodes[n].op not in SHIFTS) for n in path)
 
 
 def _keeps_rows(branch: Branch, node: Node, on_path: set[int]) -> bool:
@@ -235,7 +262,10 @@ def _hit(real: Real, spot: Spot, reach: Reach) -> Hit:
     attention = next((t for t in spot.place.terms if t.kind in ("self_attention", "cross_attention")), None)
     where = real.sublayer(spot.place, attention)
     rows, others = reach.stray or (1, 1)
-    if reach.moved:
+    if attention is None and not reach.moved:
+        text = (f"`{where}` adds parts of each token to {others} other rows of the stream: its rows are cut up by a view where a transpose was "
+                "meant; use transpose(1, 2) on both sides")
+    elif reach.moved:
         text = (f"what `{where}` makes of a token is added to another token's row of the stream; undo the move of the tokens (roll, flip, transpose) "
                 "before the add")
     else:

@@ -76,6 +76,7 @@ def seen(name: str, c: Context) -> list[torch.Tensor]:
     made: list[torch.Tensor] = []
     for value in (v for n, v in c.values.items() if "pixel" in n and isinstance(v, torch.Tensor)):
         whole = tuple(value.shape)
+        made += [torch.ones(whole)] if "prompt" in name else []         # painted like the picture
         pictures = ((whole[0], *whole[-2:]), (*whole[:2], *whole[-2:])) if len(whole) > 3 else ()
         for shape in (*pictures, whole[:2], whole[:-1]):
             made += [torch.ones(shape, dtype=torch.long), torch.ones(shape, dtype=torch.bool)]

@@ -17,7 +17,8 @@ def ids(name: str, c: Context) -> list[torch.Tensor]:
     inner = c if config is None else Context(c.model, config)
     names = ("decoder_vocab_size", "vocab_size") if name.startswith("decoder") else ("vocab_size", "src_vocab_size")
     size = inner.number(1000, *names)
-    length = min(TARGET_TOKENS if name.startswith("decoder") else TOKENS, inner.number(TOKENS, "max_position_embeddings", "n_positions"))
+    length, most = TARGET_TOKENS if name.startswith("decoder") else TOKENS, inner.number(TOKENS, "max_position_embeddings", "n_positions")
+    length = min(length, most) if most > 0 else length
     special = {v for part in parts(inner.config) for n, v in vars(part).items() if n.endswith(("_token_id", "_token_index")) and isinstance(v, int)}
     plain = [i for i in range(min(size, 1000)) if i not in special] or [0]
 

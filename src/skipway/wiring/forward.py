@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -274,7 +275,7 @@ def _kept(model: nn.Module, recorder: Any) -> Iterator[None]:
     modules = [m for m in held if isinstance(m, nn.Module)]
     stored = [(t, t.data, t.requires_grad) for m in modules for t in (*m._parameters.values(), *m._buffers.values()) if t is not None]
     buffers = [] if recorder.abstract else [(b, b.detach().clone()) for m in modules for b in m._buffers.values() if b is not None]
-    state, python = torch.get_rng_state(), random.getstate()
+    state, python, array = torch.get_rng_state(), random.getstate(), np.random.get_state()
     empty = [h for h in held if isinstance(h, _CONTAINERS) and not h]            # most are: a module has a dozen of hook tables
     before = [(h, _content(h)) for h in held if not isinstance(h, _CONTAINERS) or h]
     try:
@@ -298,6 +299,7 @@ def _kept(model: nn.Module, recorder: Any) -> Iterator[None]:
                 tensor.copy_(value)
         torch.set_rng_state(state)
         random.setstate(python)
+        np.random.set_state(array)
 
 
 _CONTAINERS = (dict, list, set, collections.deque)

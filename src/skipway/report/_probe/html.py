@@ -126,11 +126,15 @@ def _table(table: dict[str, Any], rows: list[dict[str, Any]]) -> tables.Table:
                tables.Column("module", "Module", code=True), tables.Column("branch", "Branch")]
     held = [(key, title) for key, title in COLUMNS if any(row.get(key) is not None for row in rows)]
     columns += [tables.Column(key, title, number=True) for key, title in held]
+    if any(row.get("lesions") for row in rows):
+        columns.append(tables.Column("alone", "Lesion of each branch"))
     dead = {(s["stream"], i) for s in table["summary"] for i in s["dead"]}
     look = {(s["stream"], i) for s in table["summary"] for i, _ in s["look"]}
     out = []
     for row in rows:
         cells = {"site": str(row["index"]), "stream": row["stream"], "module": shown(row["module"]), "branch": row["kind"].replace("+", " + ")}
+        if row.get("lesions"):
+            cells["alone"] = ", ".join(f"{name} {text(change)}" for name, change in row["lesions"].items())
         cells |= {key: str(row[key]) if key in ("channel", "nonfinite") and row.get(key) is not None else text(row.get(key), 4) for key, _ in held}
         here = (row["stream"], row["index"])
         tone = "error" if row.get("nonfinite") else "warning" if here in dead else "note" if here in look else ""

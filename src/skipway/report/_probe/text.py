@@ -40,7 +40,7 @@ def render(table: dict[str, Any], *, color: bool = False, width: int = 100) -> s
     out = _head(table, width, paint)
     for summary in table["summary"]:
         rows = [row for row in table["rows"] if row["stream"] == summary["stream"]]
-        out += ["", *_summary(summary, width, paint), "", *_sites(rows, width, paint), *_lanes(rows, width)]
+        out += ["", *_summary(summary, width, paint), "", *_sites(rows, width, paint), *_single(rows, width), *_lanes(rows, width)]
     if table["notes"]:
         out.append("")
     for note in table["notes"]:
@@ -138,6 +138,16 @@ def _columns(rows: Sequence[dict[str, Any]]) -> list[Column]:
              Column("gradient", cells("grad_stream")), Column("largest@ch", largest), Column("identity", cells("identity")),
              Column("rank", cells("rank")), Column("cosine", cells("cosine"))]
     return [c for c in found if any(c.cells)]
+
+
+def _single(rows: Sequence[dict[str, Any]], width: int) -> list[str]:
+    """One line a site whose branches are several: what the loss does without each of them alone."""
+    held = [row for row in rows if row.get("lesions")]
+    out = ["", "lesions of single branches"] if held else []
+    for row in held:
+        said = "  ".join(f"{plain(name, 60)} {text(change)}" for name, change in row["lesions"].items())
+        out += _wrapped(said, f"{row['index']:>4}  ", " " * 6, width)
+    return out
 
 
 def _lanes(rows: Sequence[dict[str, Any]], width: int) -> list[str]:
