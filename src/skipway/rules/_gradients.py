@@ -14,13 +14,14 @@ class Gradients:
     def __init__(self, real: Real) -> None:
         self.real = real
         self.nodes = real.graph.nodes
-        self.alive = set(real.run.tracked)
+        self.inside: set[int] = set()                   # a custom function
         stack = list(real.run.functions)
         while stack:
             for i in self.nodes[stack.pop()].ins:
-                if i in real.run.untracked and i not in self.alive:
-                    self.alive.add(i)
+                if i in real.run.untracked and i not in self.inside and i not in real.run.functions:
+                    self.inside.add(i)
                     stack.append(i)
+        self.alive = self.inside | set(real.run.tracked)
         self.wanted = self._back(set(real.record.outputs[:1]), False)
         self.reached = self._back({n for n in real.record.outputs if n in self.alive}, True)
 
@@ -29,13 +30,17 @@ class Gradients:
         seen, stack = set(starts), list(starts)
         while stack:
             node = self.nodes[stack.pop()]
-            if node.op in ops.FRESH:
+            if node.op in ops.FRESH or (flowing and self.cuts(node.id)):
                 continue
             for i in node.ins:
                 if i >= stop and i not in seen and self.nodes[i].dtype.is_floating_point and (not flowing or i in self.alive):
                     seen.add(i)
                     stack.append(i)
         return seen
+
+    def cuts(self, n: int) -> bool:
+        """Whether no gradient goes on from a node to what it was made of."""
+        return n not in self.alive or (self.nodes[n].op == "detach" and n not in self.inside and n not in self.real.run.functions)
 
     def reaches(self, end: int, start: int) -> bool:
         """Whether the gradient of `end` gets to `start`."""

@@ -144,7 +144,8 @@ class Branch:
             state = g.state[n]
             return g.nodes[n].shape == shape and state is not None and state.norm is not None and state.node == n
 
-        last = next((n for n in reversed(self.path()) if normed(n) and not self.path([n])), None)
+        norms = [n for n in self.path() if (s := g.state[n]) is not None and s.norm is not None and s.node == n]
+        last = next((n for n in reversed(norms) if g.nodes[n].shape == shape and not self.path([n])), None)
         if last is None:
             return self
         other = Branch(self.real, self.place)

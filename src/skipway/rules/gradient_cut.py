@@ -125,7 +125,7 @@ def _tail(real: Real, grads: Gradients, flow: Flow) -> Iterator[Hit]:
     lost = _lost(real, grads, flow.places)
     if not lost or (grads.others(flow) and not grads.feeds(flow)):
         return
-    after = [n for n in range(last.join.node + 1, len(real.graph.nodes)) if n in grads.wanted and n not in grads.alive]
+    after = [n for n in range(last.join.node + 1, len(real.graph.nodes)) if n in grads.wanted and grads.cuts(n)]
     cut = next((n for n in after if real.graph.signal[n] and grads.made_of(n, last.join.node)), None)
     yield _hit(real, grads, "stream", cut, last, last, lost)
 
@@ -155,7 +155,7 @@ def _lost(real: Real, grads: Gradients, places: list[Place]) -> list[str]:
 
 def _cut_on(real: Real, grads: Gradients, end: int, start: int) -> int | None:
     """The first node between two that is not in the autograd graph."""
-    between = (n for n in grads.behind(end, start) if n > start and n not in grads.alive and real.graph.signal[n])
+    between = (n for n in grads.behind(end, start) if n > start and grads.cuts(n) and real.graph.signal[n])
     return next((n for n in between if grads.made_of(n, start)), None)
 
 

@@ -101,8 +101,19 @@ def _frames(trace: TracebackType | None) -> Iterator[Place | None]:
         library = "site-packages" in name and not name.startswith(torch_home)
         if not name.endswith(WRAPPERS) and (library or not name.startswith(outside)):
             above = [linecache.getline(name, n).rstrip() for n in range(trace.tb_lineno - 1, max(code.co_firstlineno, trace.tb_lineno - 40), -1)]
-            yield Place(linecache.getline(name, trace.tb_lineno).strip(), tuple(above), trace.tb_frame.f_locals)
+            yield Place(_statement(name, trace.tb_lineno) if trace.tb_next is None else linecache.getline(name, trace.tb_lineno).strip(), tuple(above),
+                        trace.tb_frame.f_locals)
         trace = trace.tb_next
+
+
+def _statement(name: str, number: int) -> str:
+    """The lines from the given one on to where its brackets are closed."""
+    text = linecache.getline(name, number).strip()
+    for further in range(number + 1, number + 10):
+        if sum(text.count(c) for c in "([{") <= sum(text.count(c) for c in ")]}"):
+            break
+        text += " " + linecache.getline(name, further).strip()
+    return text
 
 
 def _conditions(above: tuple[str, ...]) -> list[str]:

@@ -15,7 +15,7 @@ from skipway.targets._python import failure
 # The head that shows most of the model, best first. Encoder models have a causal class too, so masked language models go before causal ones.
 ENCODER_DECODER = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "CAUSAL_LM")
 OTHERS = ("MASKED_LM", "CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_CLASSIFICATION", "VIDEO_CLASSIFICATION",
-          "CTC", "AUDIO_CLASSIFICATION")
+          "CTC", "AUDIO_CLASSIFICATION", "TEXT_TO_WAVEFORM")
 
 
 def read_config(rest: str, name: str) -> Any:

@@ -123,7 +123,7 @@ class Guess:
         accepted, config = self.context.parameters, self.context.config
         mains = getattr(self.context.model, "main_input_name", "input_ids")
         wanted = [m for m in (mains if isinstance(mains, (list, tuple)) else (mains,)) if m in accepted]
-        needed = [n for n, p in accepted.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        needed = self._needed()
         if not wanted and not needed:
             wanted = [n for n in MAIN if n in accepted][:1]
         if "decoder_input_ids" in accepted and (getattr(config, "is_encoder_decoder", False) or "input_ids" not in wanted):
@@ -141,12 +141,13 @@ class Guess:
         return wanted
 
     def _words_alone(self) -> list[str]:
-        """The words, where the model can do without what it compares them with or describes."""
-        accepted = self.context.parameters
-        needed = [n for n, p in accepted.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-        if "input_ids" not in accepted or needed or getattr(self.context.model, "main_input_name", "input_ids") == "input_ids":
-            raise TargetError(f"{self.name}: its forward takes more than words")
+        """The words, where the model can do without what they are about. Raises TargetError where that is the first guess already, or cannot be."""
+        if "input_ids" not in self.context.parameters or self._needed() not in ([], ["input_ids"]) or self._first() == ["input_ids"]:
+            raise TargetError(f"{self.name}: its forward does not take words alone")
         return ["input_ids"]
+
+    def _needed(self) -> list[str]:
+        return [n for n, p in self.context.parameters.items() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
 
     def _forms(self, name: str) -> dict[Any, Any]:
         """The values to try for an argument, in order, by shape and type."""

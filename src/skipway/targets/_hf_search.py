@@ -25,7 +25,7 @@ from skipway.targets._seed import reseed
 from skipway.targets._target import MOST_PARAMETERS, Target
 from skipway.wiring.forward import How, record
 
-MOST_TRIALS, MOST_CHANGES = 24, 6
+MOST_TRIALS, MOST_CHANGES = 16, 6
 
 
 def search(config: Any, name: str, given: Given | None, kept: frozenset[str] | None, told: Sequence[str] = ()) -> Target:
