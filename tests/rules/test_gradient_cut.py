@@ -181,8 +181,14 @@ def test_second_outputs_and_auxiliary_losses_are_quiet() -> None:
     assert places(CODE, Greedy(False), data()) == []
 
 
+def scaled_down(m: Any, x: Tensor) -> Tensor:
+    x = plain(m, x)
+    return x - 0.1 * x.detach()
+
+
 QUIET: dict[str, Run] = {
-    "scaled activations, unscaled gradient": lambda m, x: plain(m, x) - 0.1 * x.detach(),
+    "scaled activations, unscaled gradient": scaled_down,
+    "an older state, detached": lambda m, x: plain(m, x) - 0.1 * x.detach(),
     "a gradient that is shrunk": lambda m, x: plain(m, 0.1 * x + 0.9 * x.detach()),
     "detached statistics": lambda m, x: x + m.ffn(m.norm1(x)) / (x.detach().norm(dim=-1, keepdim=True) + 1),
 }

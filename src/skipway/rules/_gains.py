@@ -1,5 +1,6 @@
 """What multiplies the branches on the way to their adds, on average over what is drawn, and the same over many forwards."""
 
+import gc
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -159,4 +160,6 @@ def more(facts: Facts, wanted: Collection[Key]) -> Iterator[dict[Key, Gain]]:
         with seeded(seed):
             real = Real(run(runs.model, runs.args, runs.kwargs, dtype=runs.dtype, training=True), facts.expect)
         made = gains(real)
+        del real
+        gc.collect(0)                                   # a run is full of cycles and of activations, and collecting is off during a check
         yield {k: made[k] for k in wanted if k in made}

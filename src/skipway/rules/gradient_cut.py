@@ -64,7 +64,7 @@ def _cuts(real: Real, grads: Gradients, flow: Flow) -> Iterator[Hit]:
             lost = _lost(real, grads, [p for p in flow.places[:k] if p.join.node <= base])
             if lost:
                 yield _hit(real, grads, "stream", _cut_on(real, grads, place.join.shortcut, base), joins[base], place, lost)
-        elif place.join.shortcut != base and not grads.reaches(place.join.shortcut, base):
+        elif place.join.shortcut != base and not place.join.folded and not grads.reaches(place.join.shortcut, base):
             yield _hit(real, grads, "shortcut", _cut_on(real, grads, place.join.shortcut, base), place, place, [])
         elif place.join.node in grads.alive:
             lost = _lost(real, grads, [place])

@@ -67,10 +67,10 @@ def _is_view(real: Real, made: int) -> bool:
 
 
 def _returned_by(real: Real, versions: list[int], write: int) -> Call | None:
-    """The innermost module that returned one of these versions before the write."""
+    """The outermost module that returned one of these versions before the write."""
     own = set(versions)
     found = [c for c in real.record.calls[1:] if c.last <= write and own & {n for _, n in c.outs} and not own & {n for _, n in c.ins}]
-    return max(found, key=lambda c: c.id) if found else None
+    return min(found, key=lambda c: c.id) if found else None
 
 
 class _Block(nn.Module):

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.rules._base import Example, Facts, Hit
+from skipway.wiring.states import State
 
 CODE = "SKW102"
 STAGE = "graph"
@@ -38,9 +39,7 @@ def check(facts: Facts) -> Iterator[Hit]:
         state = g.state[a]
         if state is None or len(g.nodes[node].shape) < 2 or not _could_skip(facts, state.node):
             continue
-        turns = {n for n in g.joins.beside(g.nodes[node]) if facts.path(n) == facts.path(node)}
-        # The first turn of a loop, which adds two values later on.
-        if node == min(turns, default=-1) and not turns.issubset(n for n, _, _ in g.doubled):
+        if _first_turn(facts, node, state):
             continue
         made = facts.path(state.node)
         where = made if made and made != facts.path(node) else facts.path(node)
@@ -48,6 +47,14 @@ def check(facts: Facts) -> Iterator[Hit]:
         text = (f"both operands of this add are the same value, the output of `{name}`: "
                 f"it doubles it and skips nothing; add the input of `{name}` instead")
         yield Hit(where, text, None, facts.line(node), {"shape": list(g.nodes[node].shape)})
+
+
+def _first_turn(facts: Facts, node: int, state: State) -> bool:
+    """Whether the add is the first turn of a loop that adds its own start again: `h = y; for f in fs: h = f(h + y)`."""
+    g = facts.graph
+    turns = [n for n in g.joins.beside(g.nodes[node]) if facts.path(n) == facts.path(node)]
+    later = set(turns[1:]) - {n for n, _, _ in g.doubled} if turns[:1] == [node] else set()
+    return any(g.state[i] is state for n in later for i in g.nodes[n].ins)
 
 
 def _could_skip(facts: Facts, node: int) -> bool:

@@ -18,6 +18,11 @@ KNOWN: dict[str, dict[str, tuple[Any, str]]] = {
     "lw_detr": {"projector_scale_factors": ([1.0], "one level of features, as the released tiny model has; none are concatenated")},
 }
 
+INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 128, "indexer_budget": 64, "indexer_compress_ratio": 8}
+WHY = "the token indexer of its attention; all or none of its sizes may be set, and the layers want them"
+KNOWN["qwen4_exp_text"] = {name: (size, WHY) for name, size in INDEXER.items()}
+KNOWN["qwen4_exp"] = {f"text_config.{name}": (size, WHY) for name, size in INDEXER.items()}
+
 
 def default(config_class: Any, model_type: str) -> Any:
     """The default configuration with the fields that are known for its model type."""

@@ -27,7 +27,7 @@ def ids(name: str, c: Context) -> list[torch.Tensor]:
 
     if name == "input_ids" and c.placeholders:
         return [_placed(words(BATCH, length), c)]
-    books = c.first("num_codebooks", "num_channels", "n_codebooks", "num_quantizers")
+    books = c.first("num_codebooks", "n_codebooks", "num_quantizers", *(("num_channels",) if name.startswith("decoder") else ()))
     made = [words(BATCH, length)]
     for count in (books, books + 1) if isinstance(books, int) else ():
         made += [words(BATCH, length, count), words(BATCH, count, length)]
