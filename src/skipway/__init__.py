@@ -8,6 +8,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skipway import nn as nn
+    from skipway import schemes as schemes
     from skipway.checks import Expect as Expect
     from skipway.checks import Finding as Finding
     from skipway.checks import Report as Report
@@ -27,7 +29,12 @@ _HOMES = {
 }
 
 
+_PARTS = ("nn", "schemes")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return importlib.import_module(f"skipway.{name}")
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)
@@ -35,4 +42,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(name for names in _HOMES.values() for name in names)
+    return sorted([*_PARTS, *(name for names in _HOMES.values() for name in names)])

@@ -23,3 +23,11 @@ class UsageError(SkipwayError, ValueError):
 
 class WiringError(SkipwayError, AssertionError):
     """Raised by `assert_wired`; its text is the report."""
+
+
+class SchemeError(UsageError):
+    """A scheme is unknown, or was given an option, a depth, a width or a branch that it cannot work with."""
+
+
+class ShapeMismatch(SkipwayError, ValueError):
+    """A branch gave something that cannot be added to the stream as it is."""
