@@ -54,7 +54,7 @@ def _most(values: Any) -> str:
 def reason(row: Row) -> str:
     """Why a target was not checked, in one line, without paths of the machine."""
     text = " ".join(str(row.get("crash") or row.get("reason") or "no answer").split())
-    text = re.sub(r"\S*/site-packages/", "", text)
+    text = re.sub(r"\S*/(?:site-packages|src)/", "", text)
     return text[:240]
 
 

@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skipway import models as models
     from skipway import nn as nn
     from skipway import schemes as schemes
     from skipway.checks import Expect as Expect
@@ -29,7 +30,7 @@ _HOMES = {
 }
 
 
-_PARTS = ("nn", "schemes")
+_PARTS = ("models", "nn", "schemes")
 
 
 def __getattr__(name: str) -> Any:

@@ -31,3 +31,19 @@ class SchemeError(UsageError):
 
 class ShapeMismatch(SkipwayError, ValueError):
     """A branch gave something that cannot be added to the stream as it is."""
+
+
+class StudyError(UsageError):
+    """A study file, a task, a variant or an option of a comparison is not one that can be run."""
+
+
+class StoreError(SkipwayError):
+    """The folder of a study cannot be used: it is held by another process, damaged, full, or no study."""
+
+
+class CheckpointError(SkipwayError):
+    """A checkpoint folder cannot be read or written as it is."""
+
+
+class ArchitectureNotPublished(SkipwayError):
+    """The architecture was never published, so nobody can build it."""

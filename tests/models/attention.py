@@ -277,3 +277,55 @@ def experts_with_a_shared_one() -> LookAlike:
     for block in blocks:
         block.ffn = Experts()
     return LookAlike(Trunk(*blocks), (tokens(),), ["self_attention pre", "moe pre"] * 2)
+
+
+def values_around_a_first_layer() -> LookAlike:
+    """The first layer changes the width and has no skip; its attention adds a convolution of its own values (SAN-M)."""
+
+    class Memory(Attention):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(width, DIM) for _ in range(3))
+            self.conv = nn.Conv1d(DIM, DIM, 3, padding=1, groups=DIM)
+
+        def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+            q, k, v = self.q(x), self.k(x), self.v(x)
+            y = F.scaled_dot_product_attention(self.split(q), self.split(k), self.split(v))
+            return self.o(y.transpose(1, 2).flatten(2)) + (self.conv(v.mT).mT + v)
+
+    class Layer(nn.Module):
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.norm1, self.attn, self.norm2, self.ffn = nn.LayerNorm(width), Memory(width), nn.LayerNorm(DIM), FeedForward()
+            self.same = width == DIM
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.attn(self.norm1(x))
+            x = x + y if self.same else y
+            return x + self.ffn(self.norm2(x))
+
+    net = nn.Sequential(*[Layer(w) for w in (3, DIM, DIM)], nn.LayerNorm(DIM), nn.Linear(DIM, 3))
+    return LookAlike(net, (tokens(dim=3),), None)
+
+
+def patches_of_its_own_stream() -> LookAlike:
+    """Bytes are pooled to patches, a second transformer runs on those, and the bytes attend to them (BLT)."""
+
+    class Bytes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.encoder, self.pool = nn.Linear(DIM, DIM), Block(), nn.Linear(DIM, DIM)
+            self.patches = nn.ModuleList(Block() for _ in range(3))
+            self.reads, self.norms = nn.ModuleList(Attention() for _ in range(2)), nn.ModuleList(nn.LayerNorm(DIM) for _ in range(2))
+            self.decoder, self.norm, self.head = nn.ModuleList(Block() for _ in range(2)), nn.LayerNorm(DIM), nn.Linear(DIM, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.encoder(self.stem(x))
+            p = self.pool(x.unflatten(1, (-1, 2)).amax(2))
+            for block in self.patches:
+                p = block(p)
+            for norm, read, block in zip(self.norms, self.reads, self.decoder):
+                x = block(x + read(norm(x), p))
+            return self.head(self.norm(x))
+
+    return LookAlike(Bytes(), (tokens(),), PRE + ["cross_attention pre", *PRE] * 2 + PRE * 3)

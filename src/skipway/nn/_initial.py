@@ -29,8 +29,8 @@ def start(scheme: Scheme, branch: nn.Module, path: str) -> None:
         return
     found = {kind: _weights(branch, kind) for kind in wishes}
     if not any(found.values()):
-        raise SchemeError(f"scheme {scheme.name()} sets the start of the {', '.join(wishes)} weights, and the branch {path or type(branch).__name__} does not "
-                          f"say which those are; give {type(branch).__name__} a method weights(kind), or pass init=False")
+        raise SchemeError(f"scheme {scheme.name()} sets the start of the {', '.join(wishes)} weights, and the branch {path or type(branch).__name__} "
+                          f"does not say which those are; give {type(branch).__name__} a method weights(kind), or pass init=False")
     for kind, weights in found.items():
         for weight in weights:
             _apply(wishes[kind], weight)

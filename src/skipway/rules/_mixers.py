@@ -18,11 +18,13 @@ def mixers(real: Real) -> dict[int, int]:
     """Square matrices that are multiplied onto lanes -> number of lanes."""
     g = real.graph
     found: dict[int, int] = {}
+    single = {flow.root for flow in real.flows if flow.stream is not None and flow.stream.lanes == 1}
     for node in g.nodes:
         if node.id not in real.live or (node.op not in ops.MATMULS and node.op != "mul") or len(node.ins) < 2:
             continue
         for i, other in ((node.ins[-1], node.ins[-2]), (node.ins[-2], node.ins[-1])):
-            if not g.signal[other]:
+            state = g.state[other]
+            if not g.signal[other] or (state is not None and state.root in single):         # states of one lane that are summed: a read over depth
                 continue
             n = _square(real, i, node.op == "mul")
             if n is None or n in found or not _plausible(real, n):

@@ -14,8 +14,8 @@ Fires on
 Quiet on
     A residual block nested in a longer residual (residual in residual, a global skip around a body of blocks): each
     bypasses something else. A declared gain: alpha of DeepNorm, `x * skip_scale`, both with `expect`. `(x + F(x)) *
-    sqrt(0.5)` and other scalings of the whole sum. Gates that depend on the input (highway, GRU): their gain is no
-    constant.
+    sqrt(0.5)` and other scalings of the whole sum. A factor that the norm of each sum takes out again (KEEL). Gates that
+    depend on the input (highway, GRU): their gain is no constant.
 What to do
     Let one place own the skip: return F(x) from the module, or drop the caller's add. With shards, add the stream once,
     after the sum. Where another gain is meant, declare it: `expect=Expect(skip_scale=...)`.
@@ -27,7 +27,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from skipway.rules._base import Example, Facts, Hit
+from skipway.rules._base import Example, Facts, Hit, Spot
+from skipway.wiring.states import State
 
 CODE = "SKW103"
 STAGE = "graph"
@@ -53,10 +54,27 @@ def check(facts: Facts) -> Iterator[Hit]:
             yield Hit(where, text, None, facts.line(join.node), values)
         elif facts.expect.skip_scale is not None:
             yield Hit(where, f"the shortcut around `{where}` is multiplied by {gain:g}, declared is {want:g}", None, facts.line(join.node), values)
-        elif gain >= 1.5 and spot.site.placement != "post" and not _stated(facts, gain):
+        elif gain >= 1.5 and spot.site.placement != "post" and not _stated(facts, gain) and not _normed(facts, spot):
             text = (f"the shortcut around `{where}` is multiplied by {gain:g}, so the stream grows at every sublayer; declare it "
                     f"(skip_scale={gain:g}) or take the factor out")
             yield Hit(where, text, None, facts.line(join.node), values)
+
+
+def _normed(facts: Facts, spot: Spot) -> bool:
+    """Whether the stream goes on through a norm of each such sum, which takes the factor out again: alpha of KEEL."""
+    places = spot.flow.places
+    scaled = [k for k, p in enumerate(places) if p.join.gain == spot.place.join.gain]
+    later = [(places[k].join.after, places[k + 1].join.before) for k in scaled if k + 1 < len(places)]
+    return bool(later) and all(after is not before and before.has(after) and not _joined(before, after) for after, before in later)
+
+
+def _joined(state: State | None, since: State) -> bool:
+    """Whether a state comes of an earlier one otherwise than through norms."""
+    while state is not None and state is not since:
+        if state.via not in ("norm", "centred"):
+            return True
+        state = state.prev
+    return False
 
 
 def _averaged(facts: Facts, node: int, gain: float) -> bool:

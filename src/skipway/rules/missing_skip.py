@@ -121,6 +121,7 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         if place.call > 0 and not _resamples(facts, place):
             joining.setdefault(type(calls[place.call].module), set()).add(place.join.kind)
     told: set[int] = set()
+    notes: list[tuple[Hit, tuple[int, ...]]] = []
     for call, unit in sorted(smallest, key=lambda cu: (_plain_class(cu[0]), cu[0].id)):     # of nested ones the owner's class speaks
         if not told.isdisjoint(unit.learned):
             continue
@@ -133,9 +134,10 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         if beside or own or (not facts.places and _meant(facts, call)):
             yield _hit(facts, call.path, unit.end, call), unit.learned
         elif not facts.places:
-            yield _note(facts, call.path, unit.end, call), unit.learned
+            notes.append((_note(facts, call.path, unit.end, call), unit.learned))
     if not facts.places:
-        yield from _plain(facts)
+        yield from _plain(facts)                            # a deep one is an error, which no note about a part of it hides
+    yield from notes
 
 
 def _owner(facts: Facts, call: Call) -> type | None:

@@ -77,12 +77,25 @@ def _other_stream(facts: Facts, place: Place) -> Iterator[Hit]:
         if last is None:
             continue
         query, value = (_stream_of(facts, g.attention[last][k]) for k in (0, -1))
-        if query is None or query is own or value is not own:
+        if query is None or query is own or value is not own or _made_from(facts, own.node, query.node):
             continue
         where = facts.path(last) if facts.path(last) != place.module else facts.sublayer(place, term)
         text = (f"the shortcut of `{where}` is the stream that it reads as key and value; its query comes from another one, which "
                 "ends here; add the query's stream")
         yield Hit(where, text, None, facts.line(place.join.node))
+
+
+def _made_from(facts: Facts, node: int, source: int) -> bool:
+    """Whether a node was computed from another: values that are projected from the query's stream and added to what they become belong to it."""
+    waiting, seen = [node], {node}
+    while waiting:
+        for i in facts.graph.nodes[waiting.pop()].ins:
+            if i == source:
+                return True
+            if i > source and i not in seen:
+                seen.add(i)
+                waiting.append(i)
+    return False
 
 
 def _stream_of(facts: Facts, n: int) -> State | None:

@@ -18,6 +18,7 @@ from skipway._errors import SchemeError
 from skipway.schemes._base import Init as Init
 from skipway.schemes._base import Scheme as Scheme
 from skipway.schemes._base import Traffic as Traffic
+from skipway.schemes._base import Tuning as Tuning
 
 
 def names() -> tuple[str, ...]:

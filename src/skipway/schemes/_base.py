@@ -36,6 +36,15 @@ class Traffic(NamedTuple):
     writes: float
 
 
+class Tuning(NamedTuple):
+    """Factors on the settings of AdamW for what a stack holds, beside those that were tuned on the stack of the base size."""
+
+    matrix: float = 1.0         # learning rate of weights of two dimensions and more
+    vector: float = 1.0         # learning rate of biases and gains
+    eps: float = 1.0
+    decay: float = 1.0          # weight decay of the matrices
+
+
 class Scheme(nn.Module):
     """Base of all schemes.
 
@@ -53,11 +62,14 @@ class Scheme(nn.Module):
     the last sublayer of a stack; what only they need is built where `self.first` or `self.last` is true.
     """
 
-    placement: ClassVar[str] = "none"           # pre, post, sandwich, output, inner or none, as a wiring says it
+    beside: ClassVar[tuple[str, ...]] = ()      # placements on the further streams that every sublayer writes
+    placement: str = "none"                     # pre, post, sandwich, output, inner or none, as a wiring says it
     at_start: ClassVar[str | None] = None       # the scheme that it equals at its start: "identity", "plain", "pre_norm", "post_norm"
     final_norm: ClassVar[bool] = False          # whether a stack wants a norm after leave
     needs_depth: ClassVar[bool] = False
+    inner_norm: ClassVar[bool] = False          # whether the branch is asked for a norm before its output projection
     reversible: ClassVar[bool] = False          # whether `undo` gives the stream before a write back
+    joins: bool = True                          # whether this sublayer's write is a join on the main stream; within a block that is joined as one it is not
     traffic: Traffic = Traffic(2, 1)
     lanes: int = 1
 
@@ -150,6 +162,13 @@ class Scheme(nn.Module):
     def rates(self) -> dict[str, float]:
         """Factors on the learning rate, by path of parameter, where they are not 1."""
         return {}
+
+    def tuning(self) -> Tuning:
+        """Factors on the optimizer's settings for the weights of the branch."""
+        return Tuning()
+
+    def advance(self, steps: int = 1) -> None:
+        """Tells a scheme that changes over training that the optimizer has made steps; the others have no use for it."""
 
     def param_groups(self, lr: float | None = None) -> list[dict[str, Any]]:
         """Groups for a torch optimizer: {"params", "weight_decay": 0.0 where none is wanted, "lr" (with `lr` given) or "lr_scale"}."""

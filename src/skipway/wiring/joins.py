@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
     from skipway.wiring.record import Node
 
+NORMED = ("norm", "centred")
 LONG = 4        # a skip over more joins than this is a long skip, not a double one; one that is written and run once is so over two
 
 
@@ -52,7 +53,7 @@ class Joins:
         for shortcut, branch, _, other in (first, second):
             for base in self._bases(shortcut):
                 weights = g.nodes[base.node].op in ops.SOFTMAXES            # of an attention, on values and on relative positions
-                if weights or base in self._bases(branch) or not self._projects(shortcut, branch):
+                if weights or base in self._bases(branch) or not self._projects(shortcut, branch, base):
                     continue
                 region, own = self.reach(branch, base), self.reach(shortcut, base)
                 if region is not None and region.learned and own is not None and not self._shared(region, own, base):
@@ -129,13 +130,19 @@ class Joins:
         passed: list[Join] = []
         state: State | None = sb
         through = times(g.gain[b], fb)
-        while state is not None and state is not sa and state.via == "join" and state.depth > sa.depth:
-            join = self.by_state[state]
-            passed.append(join)
-            through = times(through, join.gain)
+        normed = False
+        while state is not None and state is not sa and state.depth > sa.depth and (state.via == "join" or (passed and state.via in NORMED)):
+            if state.via == "join":
+                passed.append(self.by_state[state])
+                through = times(through, passed[-1].gain)
+            normed = normed or state.via != "join"
             state = state.prev
         if state is not sa or not passed:
             return False
+        if normed:                                          # around the norms of post-norm sublayers, from the bottom of a block to its top
+            self.long.append((node.id, sa, sb))
+            g.carry(node, b)
+            return True
         total = None if through is None else _plus(times(g.gain[a], fa), through)
         if total is not None and abs(total) < 1e-9:
             g.fresh(node, "difference")
@@ -177,15 +184,12 @@ class Joins:
 
     def _merge(self, node: "Node", sa: State, sb: State) -> bool:
         """Two streams that parted from one state, each with joins of its own, are summed: one stream again."""
-        if sa.via != "join" or sb.via != "join" or sa.root is not sb.root:
+        if sa.root is not sb.root:
             return False
         common: State | None = sa
-        while common is not None and common.via in ("join", "act") and not sb.has(common):
+        while common is not None and not sb.has(common):
             common = common.prev
-        state: State | None = sb
-        while state is not None and state is not common and state.via in ("join", "act"):
-            state = state.prev
-        if common is None or state is not common or common in (sa, sb):
+        if common is None or not _parted(sa, common) or not _parted(sb, common):
             return False
         self.graph.fresh(node, "merged", common)
         return True
@@ -260,8 +264,8 @@ class Joins:
             base = self.graph.linear[base.node] if base.via in ("learned", "sum", "norm", "pool") else None
         return found
 
-    def _projects(self, shortcut: int, branch: int) -> bool:
-        """Whether a linear shortcut is a projection of the stream: a convolution, or a matrix that changes the width."""
+    def _projects(self, shortcut: int, branch: int, base: State) -> bool:
+        """Whether a linear shortcut is a projection of the stream: a convolution, or a matrix that changes the width of the state it is a map of."""
         g = self.graph
         if g.nodes[shortcut].shape != g.nodes[branch].shape:
             return False
@@ -274,7 +278,7 @@ class Joins:
             if not signals:
                 return False
             if g.learned[made.id]:
-                return made.op in ops.CONVOLUTIONS or made.shape[-1] != g.nodes[signals[0]].shape[-1]
+                return made.op in ops.CONVOLUTIONS or made.shape[-1] != g.nodes[base.node].shape[-1]
             if state.via not in ("norm", "pool", "sum"):
                 return False
             n = signals[0]
@@ -336,6 +340,16 @@ class Joins:
         if not found[start]:
             return None
         return Region(sorted(n for n, r in found.items() if r and n not in hits), hits, found[start] == 2)
+
+
+def _parted(state: State | None, since: State) -> bool:
+    """Whether a state comes of an earlier one by joins, with activations and norms between and behind them."""
+    joined = False
+    while state is not None and state is not since:
+        if state.via not in ("join", "act", *NORMED):
+            return False
+        joined, state = joined or state.via == "join", state.prev
+    return joined and state is since
 
 
 def times(a: float | None, b: float | None) -> float | None:

@@ -22,7 +22,7 @@ def kind_of(g: "Graph", region: Region) -> str:
     names = {g.nodes[n].op for n in region.nodes}
     attends = [g.attention[n] for n in region.nodes if n in g.attention] or _sampled(g, region)
     if attends:
-        return _attention(region, inside, attends[-1:])
+        return _attention(g, region, inside, attends[-1])
     learned = [n for n in region.nodes if g.learned[n]]
     products = [n for n in learned if g.state[n] is not None and g.state[n].via == "product"]  # type: ignore[union-attr]
     weights = [n for n in learned if n not in products]
@@ -35,7 +35,7 @@ def kind_of(g: "Graph", region: Region) -> str:
         return "ssm" if cells or _causal(g, convolutions) or names & ops.RECURRENCES else "other"
     weighted = [g.weighted[n] for n in region.nodes if n in g.weighted]
     if weighted:
-        return _attention(region, inside, weighted[-1:])
+        return _attention(g, region, inside, weighted[-1])
     made = [s.via for n in region.nodes if (s := g.state[n]) is not None and s.node == n and n not in g.square and n not in g.statistic]
     bent, active = "act" in made or "product" in made, "act" in made
     spatial = [n for n in convolutions if _kernel(g, n) > 1]
@@ -57,8 +57,22 @@ def _foreign(g: "Graph", region: Region, inside: set[int]) -> bool:
     return any(n in inside and not (a in known and b in known) for n, a, b in g.products)
 
 
-def _attention(region: Region, inside: set[int], attends: list[tuple[int, ...]]) -> str:
-    return "self_attention" if all(a[-1] in inside or a[-1] in region.hits for a in attends) else "cross_attention"
+def _attention(g: "Graph", region: Region, inside: set[int], operands: tuple[int, ...]) -> str:
+    """Whether the values come from the stream itself, not from elsewhere and not through another stream that began on it."""
+    own = {s.root for h in region.hits if (s := g.state[h]) is not None}
+    stack = [operands[-1]]
+    seen = set(stack)
+    while stack:
+        n = stack.pop()
+        if n in region.hits:
+            return "self_attention"
+        state = g.state[n]
+        if n not in inside or (state is not None and state.via == "join" and state.depth > 1 and state.root not in own):
+            continue
+        fresh = [i for i in g.nodes[n].ins if i not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return "cross_attention"
 
 
 def _sampled(g: "Graph", region: Region) -> list[tuple[int, ...]]:

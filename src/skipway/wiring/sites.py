@@ -71,6 +71,7 @@ class Place:
 def describe(g: "Graph") -> list[Place]:
     """The places of all joins, in order. A place is `post` where its sum goes on through a norm alone."""
     joins = g.joins.found
+    _cut(joins)
     terms = {j.node: _terms(g, j) for j in joins}
     raw = _raw_states(g, joins, terms)
     normed: dict[State, Norm] = {}
@@ -80,6 +81,19 @@ def describe(g: "Graph") -> list[Place]:
             if source is not None:
                 normed.setdefault(source, state.norm)
     return [_place(g, j, terms[j.node], raw, normed) for j in joins]
+
+
+def _cut(joins: list[Join]) -> None:
+    """A branch that is added to two streams and reads one of them: what it was computed from before that is the stream's, not the branch's."""
+    added: dict[int, list[Join]] = {}
+    for join in joins:
+        if not join.folded:
+            added.setdefault(join.branch, []).append(join)
+    for same in (s for s in added.values() if len(s) > 1):
+        least = min(same, key=lambda j: len(j.region.nodes)).region
+        for join in same:
+            if set(least.nodes) < set(join.region.nodes):
+                join.region = least
 
 
 def _place(g: "Graph", join: Join, terms: list[Term], raw: set[State], normed: dict[State, Norm]) -> Place:

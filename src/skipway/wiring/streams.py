@@ -11,6 +11,7 @@ from skipway.wiring.structure import Branch, Site, Stream
 
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
+    from skipway.wiring.record import Call
 
 
 @dataclass(slots=True, eq=False)
@@ -29,14 +30,15 @@ def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
     whole = tuple(n for n in g.record.outputs if math.prod(g.nodes[n].shape) > 1) or g.record.outputs
     live, principal = ancestors(g, whole), ancestors(g, whole[:1])
     inner, long = _inner(g, [p for p in places if p.join.node in live or not g.users[p.join.node]])
-    flows: dict[tuple[int, State], Flow] = {}
+    flows: dict[tuple[int, State, int], Flow] = {}
+    sides = _sides(places)
     for place in places:
         if place.join.node in long:
             continue
         outer = inner.get(place.join.node, -1)
         root = place.join.before.root if outer < 0 else _start(place.join.before)
-        flows.setdefault((outer, root), Flow(root, [], outer=outer)).places.append(place)
-    for (outer, _), flow in flows.items():
+        flows.setdefault((outer, root, sides[place.join.node]), Flow(root, [], outer=outer)).places.append(place)
+    for (outer, _, _), flow in flows.items():
         flow.main = outer < 0 and any(p.join.node in live for p in flow.places)
         if flow.main and not any(p.join.node in principal for p in flow.places):
             flow.main = len(flow.places) > 1
@@ -52,13 +54,30 @@ def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
     return ordered
 
 
+def _sides(places: list[Place]) -> dict[int, int]:
+    """Node of a join -> which of the streams it is on that part from one state because a branch is added to each of them (ResiDual); mostly 0."""
+    sides: dict[int, int] = {}
+    made: dict[State, int] = {}
+    writes: dict[int, list[Join]] = {}
+    for join in (p.join for p in places):
+        state: State | None = join.before
+        while state is not None and state not in made:
+            state = state.prev
+        side = made[state] if state is not None else 0
+        if any(sides[j.node] == side and not join.before.has(j.after) for j in writes.get(join.branch, [])):
+            side = max(sides.values()) + 1
+        sides[join.node] = made[join.after] = side
+        writes.setdefault(join.branch, []).append(join)
+    return sides
+
+
 def _settle(g: "Graph", flow: Flow) -> None:
     """A sum at the end of a stream that alone is normed, by nothing in its own block, is followed by a final norm, not a post-norm."""
     last = flow.places[-1]
     if last.placement != "post" or len(flow.places) < 2 or any(p.placement == "post" for p in flow.places[:-1]):
         return
-    path = block_of(g, last)[0]
-    if path and not g.record.calls[last.norms[0].call].path.startswith(path + "."):
+    block, norm = _block(g, last), last.norms[0].call
+    if block.path and not (g.record.calls[norm].path.startswith(block.path + ".") and _within(g, norm, block.id)):
         last.placement, last.norm, last.norms = "none", None, []
 
 
@@ -133,7 +152,7 @@ def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
         join = place.join
         size, home = math.prod(g.nodes[join.node].shape), _home(g, place)
         numbered = block_of(g, place)[0].rpartition(".")[2].isdigit()
-        held = [joined[n] for n in join.region.nodes if n in joined and joined[n] is not place]
+        held = [joined[n] for n in join.region.nodes if n in joined and joined[n] is not place and n > join.before.node]
         held = [o for o in held if not continues(o.join.before, join.before) and o.join.before.root.node >= join.before.root.node]
         blocks = {block_of(g, o) for o in held if block_of(g, o)[0].rpartition(".")[2].isdigit()}
         outside: set[tuple[str, int]] = set()
@@ -150,12 +169,12 @@ def _inner(g: "Graph", places: list[Place]) -> tuple[dict[int, int], set[int]]:
 
 
 def _direct(g: "Graph", place: Place, others: set[int]) -> bool:
-    """Whether the branch also reads its stream past the joins that lie between, as a cross-attention reads its memory."""
+    """Whether the branch also reads its stream past the joins that lie between, as a cross-attention reads its memory or its query."""
     region = _inside(g, place)
     last = max((n for n in place.join.region.nodes if n in g.attention), default=None)
     if last is None:
         return False
-    stack = [g.attention[last][-1]]
+    stack = [g.attention[last][0], g.attention[last][-1]]
     seen = set(stack)
     while stack:
         n = stack.pop()
@@ -291,6 +310,11 @@ def _branch(g: "Graph", join: Join, term: Term, drops: dict[State, str]) -> Bran
 
 def block_of(g: "Graph", place: Place) -> tuple[str, int]:
     """The repeated block a join stands in: the innermost enclosing module whose name is a number, and which call of it."""
+    block = _block(g, place)
+    return block.path, block.number
+
+
+def _block(g: "Graph", place: Place) -> "Call":
     calls = g.record.calls
     call = calls[place.call]
     numbered = None
@@ -301,8 +325,7 @@ def block_of(g: "Graph", place: Place) -> tuple[str, int]:
         if call.parent < 0 or call.parent == call.id:
             break
         call = calls[call.parent]
-    chosen = numbered if numbered is not None else calls[place.call]
-    return chosen.path, chosen.number
+    return numbered if numbered is not None else calls[place.call]
 
 
 def final_norm(g: "Graph", flow: Flow, stems: dict[State, int]) -> str | None:

@@ -1,0 +1,114 @@
+"""Error rate and power of the verdicts of `skipway compare`: simulated studies through the real statistics code.
+
+    python bench/statistics.py [--studies 2000] [--quick] [--json FILE]
+
+A study has a baseline and some variants, a grid of learning rates, paired seeds that share a part of their noise. A against A: no variant
+differs, so any verdict but "no difference shown" is false. Planted: one variant is better by twice the seed noise. Status 1 where a bar is missed.
+"""
+
+import argparse
+import json
+import sys
+import time
+
+import numpy as np
+
+from skipway.lab.stats import Design, compare
+
+RATES = (3e-4, 1e-3, 3e-3)
+NOISES = ("normal", "skewed", "heavy")
+
+
+def noise(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Noise of standard deviation 1."""
+    if kind == "skewed":
+        return rng.exponential(1.0, shape) - 1.0
+    if kind == "heavy":
+        return rng.standard_t(5, shape) / np.sqrt(5 / 3)
+    return rng.standard_normal(shape)
+
+
+def tables(rng: np.random.Generator, variants: int, seeds: int, kind: str, shift: float, shared: float = 0.5) -> dict:
+    """Final losses of a study; `shared` is the part of the noise's variance that the seed alone decides."""
+    common = noise(rng, kind, (seeds,)) * shared ** 0.5
+    out = {}
+    for v in range(variants):
+        own = noise(rng, kind, (len(RATES), seeds)) * (1 - shared) ** 0.5 + common
+        best = [1.0, 0.0, 0.7]                              # of the rates: one is right, one near, one far
+        out[f"v{v}"] = {lr: {s: 2.0 + 0.01 * (best[i] * 3 + own[i, s] - (shift if v == variants - 1 else 0.0)) for s in range(seeds)}
+                        for i, lr in enumerate(RATES)}
+    return out
+
+
+def cut(table: dict, seeds: int) -> dict:
+    return {name: {lr: {s: v for s, v in row.items() if s < seeds} for lr, row in rows.items()} for name, rows in table.items()}
+
+
+def fixed(rng: np.random.Generator, variants: int, seeds: int, kind: str, shift: float) -> list[str]:
+    made = compare(tables(rng, variants, seeds, kind, shift), "v0", Design(first=seeds, last=seeds), resamples=99)
+    return [c.verdict for c in made]
+
+
+def until_decided(rng: np.random.Generator, variants: int, first: int, last: int, kind: str, shift: float) -> tuple[list[str], int]:
+    """The verdicts at which each comparison stopped, and the seeds used."""
+    whole, rates, settled = tables(rng, variants, last, kind, shift), {}, {}
+    for n in range(first, last + 1):
+        found = compare(cut(whole, n), "v0", Design(first=first, last=last), rates, resamples=0)
+        for c in found:
+            rates.setdefault(c.variant, c.lr)
+            rates.setdefault(c.baseline, c.baseline_lr)
+            if c.decided:
+                settled.setdefault(c.variant, c.verdict)
+        if len(settled) == len(found):
+            break
+    return [settled.get(c.variant, c.verdict) for c in found], n
+
+
+def wrong(verdicts: list[str]) -> bool:
+    """Whether a study in which nothing differs has a verdict."""
+    return any(v != "no difference shown" for v in verdicts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=2000)
+    parser.add_argument("--quick", action="store_true", help="300 studies a row")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    studies = 300 if options.quick else options.studies
+    slack = 2 * (0.05 * 0.95 / studies) ** 0.5               # two standard errors of the simulation itself
+    bar = 0.05 + slack
+    rows, bad = [], 0
+    print(f"{'study':<44}{'noise':<9}{'measured':>10}  bar")
+    for kind in NOISES:
+        for variants, seeds in ((2, 3), (4, 5), (6, 10)):
+            start = time.perf_counter()
+            rng = np.random.default_rng(7)
+            false = sum(wrong(fixed(rng, variants, seeds, kind, 0.0)) for _ in range(studies)) / studies
+            bad += show(rows, f"A-A {variants - 1} variants, {seeds} seeds", kind, false, f"<= {bar:.4f}", false <= bar, start)
+        for variants, first, last in ((2, 3, 12), (4, 5, 20)):
+            start, rng = time.perf_counter(), np.random.default_rng(8)
+            false = sum(wrong(until_decided(rng, variants, first, last, kind, 0.0)[0]) for _ in range(studies)) / studies
+            bad += show(rows, f"A-A {variants - 1} variants, until decided, {first}-{last}", kind, false, f"<= {bar:.4f}", false <= bar, start)
+        for variants in (2, 4):
+            start, rng = time.perf_counter(), np.random.default_rng(9)
+            found = sum(fixed(rng, variants, 10, kind, 2.0)[-1] == "better" for _ in range(studies)) / studies
+            bad += show(rows, f"planted 2 x noise, {variants - 1} variants, 10 seeds", kind, found, ">= 0.80", found >= 0.8, start)
+        start, rng = time.perf_counter(), np.random.default_rng(10)
+        ends = [until_decided(rng, 2, 3, 12, kind, 2.0) for _ in range(studies)]
+        found, used = sum(v[-1] == "better" for v, _ in ends) / studies, sum(n for _, n in ends) / studies
+        bad += show(rows, f"planted 2 x noise, until decided, {used:.1f} seeds", kind, found, ">= 0.80", found >= 0.8, start)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as out:
+            json.dump(rows, out, indent=1)
+    return 1 if bad else 0
+
+
+def show(rows: list, study: str, kind: str, measured: float, bar: str, held: bool, start: float) -> int:
+    rows.append({"study": study, "noise": kind, "measured": measured, "bar": bar, "held": held, "seconds": time.perf_counter() - start})
+    print(f"{study:<44}{kind:<9}{measured:>10.4f}  {bar}  {'ok' if held else 'MISSED'}", flush=True)
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""The plan of a study for a person: arms with their cost, trials, expected time."""
+
+import math
+from typing import TYPE_CHECKING
+
+from skipway.report._compare.text import table
+from skipway.report._escape import plain
+
+if TYPE_CHECKING:
+    from skipway.lab import Plan
+
+
+def text(plan: "Plan") -> str:
+    """With a newline at its end."""
+    rows = [["variant", "blocks", "width", "parameters", "GFLOP / step", "ms / step", "steps", "rates", "starts equal"]]
+    for arm in plan.arms:
+        share = "baseline" if arm.baseline else f"{arm.paired / arm.shared:.0%} of {arm.shared:,}" if arm.shared else "nothing shared"
+        rows.append([plain(arm.name), str(arm.depth), str(arm.width), f"{arm.parameters:,}", f"{arm.flops / 1e9:.3g}", f"{1000 * arm.seconds:.3g}",
+                     str(arm.steps), ", ".join(f"{lr:g}" for lr in plan.rates[arm.name]), share])
+    notes = [f"  note on {plain(arm.name)}: {plain(n, 500)}" for arm in plan.arms for n in arm.notes]
+    head = f"task {plain(str(plan.study.task), 200)}, seeds {plan.seeds[0]} to {plan.seeds[-1]}"
+    more = f", then one seed more at a time until decided, at most {plan.study.max_seeds}" if plan.study.until_decided else ""
+    many = len(plan.trials)
+    return "\n".join([head + more, table(rows), *notes,
+                      f"{many} trials, {plan.workers} at once: about {duration(plan.seconds)}{' until the first look' if more else ''}", ""])
+
+
+def duration(seconds: float) -> str:
+    """"45 s", "12 min", "3 h 20 min"."""
+    if seconds < 100:
+        return f"{math.ceil(seconds)} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

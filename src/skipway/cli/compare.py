@@ -1,0 +1,197 @@
+"""`skipway compare TASK`: which residual design trains better, with paired seeds, tuned rates and honest statistics."""
+
+import pathlib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from skipway._errors import UsageError
+from skipway.cli._compare_view import View
+from skipway.cli._errors import one_line
+from skipway.cli._progress import bar
+from skipway.report._escape import plain
+
+if TYPE_CHECKING:
+    from skipway.lab import Plan, Study
+
+Text = str | None
+Path = pathlib.Path | None
+MANY = "; several, with commas, make it a factor"
+
+
+def command(
+    task: Annotated[Text, typer.Argument(help="copy, recall, induction, modular, text, digits, mlp_depth, name:key=value, file.py:task, or a study "
+                                         "file (.yaml).")] = None,
+    variants: Annotated[Text, typer.Option(help="Schemes with options, or file.py:factory, as in pre_norm,hyper:lanes=4,none. The first is the "
+                                           "baseline. Default: none:normed=true,pre_norm, which differ in the skip alone.")] = None,
+    baseline: Annotated[Text, typer.Option(help="The variant that the others are compared with.")] = None,
+    seeds: Annotated[Text, typer.Option(help="Number of seeds. Default 3.")] = None,
+    lr: Annotated[Text, typer.Option(help="The grid of learning rates, as in 3e-4,1e-3,3e-3; every variant gets all of it.")] = None,
+    steps: Annotated[Text, typer.Option(help="Training steps.")] = None,
+    depth: Annotated[Text, typer.Option(help=f"Blocks{MANY}.")] = None,
+    width: Annotated[Text, typer.Option(help=f"Width of the stream{MANY}.")] = None,
+    heads: Annotated[Text, typer.Option(help="Heads of attention.")] = None,
+    norm: Annotated[Text, typer.Option(help=f"layer_norm or rms_norm{MANY}.")] = None,
+    warmup: Annotated[Text, typer.Option(help=f"Steps of warm-up{MANY}.")] = None,
+    init: Annotated[Text, typer.Option(help=f"lecun, xavier, he or small{MANY}.")] = None,
+    dtype: Annotated[Text, typer.Option(help=f"float32, float64 or bfloat16 (autocast){MANY}.")] = None,
+    batch: Annotated[Text, typer.Option(help=f"Rows a step{MANY}.")] = None,
+    optimizer: Annotated[Text, typer.Option(help=f"adamw, sgd or muon{MANY}.")] = None,
+    schedule: Annotated[Text, typer.Option(help="constant, cosine or linear.")] = None,
+    weight_decay: Annotated[Text, typer.Option(help="Of the matrices.")] = None,
+    clip: Annotated[Text, typer.Option(help="Largest gradient norm, or none. Default 1.")] = None,
+    match: Annotated[Text, typer.Option(help="params (adjusts the width), flops or time (adjust the steps) to the baseline's.")] = None,
+    evaluate: Annotated[Text, typer.Option(help="Steps between held-out evaluations.")] = None,
+    probes: Annotated[Text, typer.Option(help="How often the depth is measured, evenly spread. Default 3.")] = None,
+    checkpoint: Annotated[Text, typer.Option(help="Steps between checkpoints.")] = None,
+    threshold: Annotated[Text, typer.Option(help="Held-out loss that counts as learned. Default: half of a blind guess's.")] = None,
+    alpha: Annotated[Text, typer.Option(help="Rate of false verdicts. Default 0.05.")] = None,
+    until_decided: Annotated[bool, typer.Option("--until-decided", help="Add seeds until all is decided; the error rate holds.")] = False,
+    max_seeds: Annotated[Text, typer.Option(help="Most seeds of --until-decided. Default 20.")] = None,
+    data: Annotated[Text, typer.Option(help="A file of one's own, for the task text.")] = None,
+    device: Annotated[Text, typer.Option(help="cpu or cuda.")] = None,
+    engine: Annotated[str, typer.Option(help="local, or another engine that is installed.")] = "local",
+    workers: Annotated[int | None, typer.Option(help="Trials at once. Default: one a core.", min=1)] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the study. Default: compare-TASK.")] = None,
+    resume: Annotated[Path, typer.Option(help="Go on with the study of this folder.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="With --resume: run failed trials again, too.")] = False,
+    report: Annotated[Path, typer.Option(help="Write the report of this folder's study again.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Start although it will take more than an hour.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report's record as JSON on stdout, all else on stderr.")] = False,
+    debug: Annotated[bool, typer.Option(help="Print tracebacks.")] = False,
+) -> None:
+    """Train variants that differ in one thing, and say which is better, or that no difference was shown.
+
+    Runs the Python code of a file.py variant or task. Exit status: 0 done, 1 a trial failed, 2 not run, 130 stopped (with the line that goes on).
+    """
+    given = {k: v for k, v in locals().items() if k in _FIELDS and v is not None}
+    with one_line(debug):
+        from skipway.lab import _needs
+        _needs.check()
+        _fit(task, given, until_decided, resume, report, retry, dry_run)
+        if report is not None:
+            _rebuilt(report, as_json)
+        elif resume is not None:
+            _resumed(resume, engine, workers, retry, as_json)
+        else:
+            _new(_study(task or "", given, until_decided), out, engine, workers, as_json, dry_run, yes)
+
+
+_FIELDS = ("variants", "baseline", "seeds", "lr", "steps", "depth", "width", "heads", "norm", "warmup", "init", "dtype", "batch", "optimizer",
+           "schedule", "weight_decay", "clip", "match", "evaluate", "probes", "checkpoint", "threshold", "alpha", "max_seeds", "data", "device")
+_LISTS = ("lr", "depth", "width", "norm", "warmup", "init", "dtype", "batch", "optimizer")
+
+
+def _fit(task: Text, given: dict[str, Any], until_decided: bool, resume: Path, report: Path, retry: bool, dry_run: bool) -> None:
+    """Raises UsageError where options contradict each other."""
+    old = "--resume" if resume is not None else "--report" if report is not None else ""
+    if old and (task or given or until_decided or dry_run or (resume and report)):
+        option = next(iter(given), "until_decided" if until_decided else "dry_run" if dry_run else "report")
+        named = task or f"--{option.replace('_', '-')}"
+        raise UsageError(f"{old} takes the study as it is in the folder; leave {named} out")
+    if retry and resume is None:
+        raise UsageError("--retry belongs to --resume DIR; give the folder of the study")
+    if not old and not task:
+        from skipway.lab.tasks import names
+        raise UsageError(f"no task: want one of {', '.join(names())}, file.py:task or a study file; skipway compare copy is the classroom experiment")
+
+
+def _study(task: str, given: dict[str, Any], until_decided: bool) -> "Study":
+    from skipway.lab._names import split
+    from skipway.lab._study_file import make, read
+    fields: dict[str, Any] = {k: v.split(",") if k in _LISTS and "," in v else v for k, v in given.items()}
+    if "variants" in fields:
+        fields["variants"] = split(fields["variants"])
+    if until_decided:
+        fields["until_decided"] = True
+    if task.endswith((".yaml", ".yml")):
+        return read(task, **fields)
+    return make({"task": task, **fields}, lambda loc: f"--{str(loc[0]).replace('_', '-')}: " if loc and loc[0] in fields else "")
+
+
+def _new(study: "Study", out: Path, engine: str, workers: int | None, as_json: bool, dry_run: bool, yes: bool) -> None:
+    import os
+
+    from skipway.cli._compare_plan import duration, text
+    from skipway.lab import engines, run
+    from skipway.lab._plan import LONG, plan
+    from skipway.lab._run import free
+    engines.load(engine)
+    folder = out if out is not None else _free(study)
+    if not dry_run:
+        free(folder)
+    with bar("planning") as tell:
+        made: Plan = plan(study, workers or os.cpu_count() or 1, tell)
+    typer.echo(text(made), nl=False, err=as_json)
+    if dry_run:
+        return
+    if made.seconds > LONG and not yes:
+        raise UsageError(f"this would take about {duration(made.seconds)}; add --yes to start it, or take fewer trials or steps")
+    typer.echo(f"in {plain(str(folder))}\n", err=as_json)
+    _worked(lambda tell, stop: run(made, folder, engine=engine, workers=workers, tell=tell, stop=stop), folder, len(made.trials),
+            {a.name: a.steps for a in made.arms}, as_json)
+
+
+def _free(study: "Study") -> pathlib.Path:
+    """The first folder of the name compare-TASK that holds no study."""
+    stem = "compare-" + pathlib.PurePath(study.task.partition(":")[0]).stem
+    names = (stem if k == 1 else f"{stem}-{k}" for k in range(1, 10_000))
+    return next(p for p in map(pathlib.Path, names) if not p.exists())
+
+
+def _resumed(folder: pathlib.Path, engine: str, workers: int | None, retry: bool, as_json: bool) -> None:
+    from skipway.lab import engines, resume
+    from skipway.lab._store import Store
+    engines.load(engine)
+    store = Store(folder)
+    left = len(store.trials("waiting", "running", *(("failed",) if retry else ())))
+    typer.echo(f"{plain(str(folder))}: {left} of {len(store.trials())} trials are left", err=as_json)
+    steps = {a.name: a.steps for a in store.arms()}
+    store.close()
+    _worked(lambda tell, stop: resume(folder, engine=engine, workers=workers, retry=retry, tell=tell, stop=stop), folder, left, steps, as_json)
+
+
+def _worked(work: Any, folder: pathlib.Path, trials: int, steps: dict[str, int], as_json: bool) -> None:
+    """Runs with a view, and lets an interrupt stop it between two steps; a second one stops it at once."""
+    import signal
+
+    from skipway.lab._run import Stopped
+    asked: list[int] = []
+
+    def interrupted(number: int, frame: Any) -> None:
+        asked.append(number)
+        if len(asked) > 1:
+            raise KeyboardInterrupt
+        typer.echo("stopping at the next step; once more to stop at once", err=True)
+
+    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with View(trials, steps) as view:
+            record = work(view.heard, lambda: bool(asked))
+    except (Stopped, KeyboardInterrupt):
+        typer.echo(f"stopped; go on with: skipway compare --resume {plain(str(folder))}", err=True)
+        raise typer.Exit(130) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    _shown(record, folder, as_json)
+    if any(t["state"] == "failed" for t in record["trials"]):
+        raise typer.Exit(1)
+
+
+def _rebuilt(folder: pathlib.Path, as_json: bool) -> None:
+    from skipway.lab import _report
+    from skipway.lab._store import Store
+    store = Store(folder)
+    record = _report.made(store)
+    store.close()
+    _report.write(folder, record)
+    _shown(record, folder, as_json)
+
+
+def _shown(record: dict[str, Any], folder: pathlib.Path, as_json: bool) -> None:
+    import json
+
+    from skipway.report._compare.text import render
+    typer.echo(json.dumps(record, allow_nan=False) if as_json else f"{render(record)}\nreport: {plain(str(folder / 'report.json'))}")

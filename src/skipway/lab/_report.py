@@ -1,0 +1,47 @@
+"""Writes `report.json` and `curves.csv` of a study's folder. Needs no torch."""
+
+import csv
+import io
+import json
+import os
+import pathlib
+from typing import Any
+
+from skipway._errors import StoreError
+from skipway.lab import _analysis
+from skipway.lab._store import FULL, Store, full
+
+FILES = ("report.json", "curves.csv")
+COLUMNS = ("arm", "lr", "seed", "split", "step", "loss", "score", "rate", "gradient")
+
+
+def made(store: Store) -> dict[str, Any]:
+    """The report's record, of what the store holds now."""
+    meta = {k: store.meta(k) for k in ("study", "task", "threshold", "design", "fixed_rates", "environment")}
+    record: dict[str, Any] = json.loads(json.dumps(_analysis.report(meta, store.arms(), store.states(), store.outcomes()), allow_nan=False))
+    return record                           # as it is read back from the file: lists, and keys that are texts
+
+
+def write(folder: pathlib.Path, record: dict[str, Any]) -> None:
+    """Both files, each moved into place whole. Raises StoreError where the folder cannot be written."""
+    for name, text in zip(FILES, (json.dumps(record, indent=1, allow_nan=False) + "\n", curves(record)), strict=True):
+        beside = folder / f"{name}.{os.getpid()}"
+        try:
+            beside.write_text(text, encoding="utf-8", newline="")
+            beside.replace(folder / name)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            if error.errno in FULL:
+                raise full(folder) from error
+            raise StoreError(f"{folder / name}: {error.strerror}; see whether the folder may be written to") from error
+
+
+def curves(record: dict[str, Any]) -> str:
+    """Every point of every trial as CSV; an empty loss is one that was not finite."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(COLUMNS)
+    for trial in record["trials"]:
+        for p in trial.get("points", ()):
+            rows.writerow([trial["arm"], trial["lr"], trial["seed"], p["split"], p["step"], p["loss"], p["score"], p["lr"], p["gradient"]])
+    return out.getvalue()

@@ -1,0 +1,95 @@
+"""The process that runs trials: `python -m skipway.lab._worker THREADS`. A job comes as a line of JSON on stdin, events go out as lines on stdout.
+
+The line "stop" ends the running trial at its next step. The end of stdin means that whoever gave the jobs is gone: then nothing is written any more.
+"""
+
+import io
+import json
+import os
+import pathlib
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from skipway.lab._store import FULL
+from skipway.lab.engines._base import Job
+from skipway.lab.records import Outcome
+
+OFTEN = 0.2             # seconds between two reports of a running trial
+
+
+class Orders:
+    """Lines from stdin, read beside the training."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.Queue[str] = queue.Queue()
+        self.stop = threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == "stop":
+                self.stop.set()
+            else:
+                self.jobs.put(line)
+        os._exit(0)             # also in the middle of a step: a checkpoint is moved into place or it is not
+
+
+def main(threads: int) -> None:
+    """Works until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)            # the parent decides what an interrupt means
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)                                           # what a user's model prints goes to the log, not between the events
+    orders = Orders()
+    from skipway.lab._machine import settings
+    settings(threads)
+    while True:
+        job = Job.from_dict(json.loads(orders.jobs.get()))
+        orders.stop.clear()
+        _say(out, **_worked(job, orders, out))
+
+
+def _worked(job: Job, orders: Orders, out: io.TextIOBase) -> dict[str, Any]:
+    """The last event of a job."""
+    from skipway.lab import _trial
+    from skipway.lab.tasks import build
+    last = 0.0
+
+    def tell(step: int, loss: float) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > OFTEN:
+            last = now
+            _say(out, kind="step", step=step, loss=loss)
+
+    _say(out, kind="began")
+    try:
+        outcome = _trial.run(job.arm, job.trial, build(job.arm.task, job.arm.data), pathlib.Path(job.checkpoint), tell, orders.stop.is_set)
+        return {"kind": "stopped"} if outcome is None else {"kind": "ended", "outcome": outcome.to_dict()}
+    except Exception as error:
+        traceback.print_exc()
+        if isinstance(error, OSError) and error.errno in FULL:
+            return {"kind": "full", "reason": error.strerror}
+        return {"kind": "ended", "outcome": Outcome("failed", 0, why(error)).to_dict()}
+
+
+def why(error: BaseException) -> str:
+    """One line for a trial that raised."""
+    said = (str(error).strip().splitlines() or [""])[0]
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or any(w in str(error) for w in words):
+        return f"out of memory: {said}" if said else "out of memory"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def _say(out: io.TextIOBase, **event: Any) -> None:
+    out.write(json.dumps(event) + "\n")
+    out.flush()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,24 @@
+"""Where trials run, one engine a file, found by file name. Other distributions add engines with an entry point of the group `skipway.lab.engines`.
+
+A member's `open_engine(workers, log, **options)` gives an `Engine`: a context whose `run` works a list of jobs off.
+"""
+
+from types import ModuleType
+
+from skipway import _registry
+from skipway.lab._names import near
+from skipway.lab.engines._base import Engine as Engine
+from skipway.lab.engines._base import Event as Event
+from skipway.lab.engines._base import Job as Job
+
+
+def names() -> tuple[str, ...]:
+    """Names of all engines."""
+    return _registry.names(__name__)
+
+
+def load(name: str) -> ModuleType:
+    """An engine's module. Raises StudyError with the nearest names."""
+    if name not in names():
+        raise near(name, names(), "engine")
+    return _registry.load(__name__, name)

@@ -1,0 +1,219 @@
+"""Hugging Face checkpoint folders: config.json and safetensors, one file or shards."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from skipway import _registry
+from skipway._errors import CheckpointError
+from skipway.models._base import Model, Row
+from skipway.models._build import PACKAGE, family, names
+from skipway.models._fields import Fields
+from skipway.nn import Rotary
+
+SHARD = 5 * 10 ** 9                     # bytes of a file, at most
+
+
+def load(folder: str | pathlib.Path, *, device: str | torch.device = "cpu") -> Model:
+    """The model of a checkpoint folder, in the dtype of its tensors, in evaluation mode.
+
+    Reads config.json and safetensors, one file or shards. Raises CheckpointError, before anything is built where it can: no such folder or
+    configuration, an architecture or a field that is not supported, pickle weights (with the way to convert them), a tensor that is missing, that
+    nobody wants, or that has another shape.
+    """
+    home = pathlib.Path(folder)
+    data = _json(home / "config.json", "a checkpoint folder has one")
+    kind = _family(data, home)
+    tensors = Files(home)
+    fields = Fields(data, str(home / "config.json"))
+    config = kind.suited(kind.read(fields), tensors.names)
+    fields.done()
+    with torch.device("meta"):
+        model = kind(config)
+    prefix = kind.PREFIX if any(name.startswith(kind.PREFIX) for name in tensors.names) else ""
+    model.load_state_dict(dict(_ours(model, tensors, prefix)), strict=False, assign=True)
+    for module in model.modules():
+        if isinstance(module, Rotary):
+            module.reset()
+    tie(model)
+    return model.to(device).eval()
+
+
+def save(model: Model, folder: str | pathlib.Path) -> None:
+    """Writes a folder that transformers and `load` read: config.json and model.safetensors (shards beyond 5 GB), in the dtype of the weights.
+
+    Raises CheckpointError where the model's scheme is not the published one: no checkpoint format has a place for it.
+    """
+    from safetensors.torch import save_file
+    if model.scheme != model.RULE:
+        raise CheckpointError(f"a {model.name()} with the scheme {model.scheme} has no checkpoint format; save its state_dict() with safetensors instead")
+    home = pathlib.Path(folder)
+    home.mkdir(parents=True, exist_ok=True)
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    shards: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in _theirs(model):
+        if size and size + tensor.nbytes > SHARD:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor.contiguous()
+        size += tensor.nbytes
+    config = {**model.written(), "dtype": dtype}
+    (home / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    if len(shards) == 1:
+        save_file(shards[0], home / "model.safetensors", {"format": "pt"})
+        return
+    index: dict[str, str] = {}
+    for k, shard in enumerate(shards, 1):
+        file = f"model-{k:05d}-of-{len(shards):05d}.safetensors"
+        save_file(shard, home / file, {"format": "pt"})
+        index |= dict.fromkeys(shard, file)
+    total = sum(t.nbytes for shard in shards for t in shard.values())
+    (home / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": index}), encoding="utf-8")
+
+
+class Files:
+    """The tensors of a folder, read one at a time."""
+
+    def __init__(self, home: pathlib.Path) -> None:
+        from safetensors import safe_open
+        self.home = home
+        index = home / "model.safetensors.index.json"
+        found = sorted({home / f for f in _json(index, "")["weight_map"].values()}) if index.is_file() else [home / "model.safetensors"]
+        missing = [f for f in found if not f.is_file()]
+        if missing:
+            pickles = sorted(f.name for f in home.glob("*.bin")) + sorted(f.name for f in home.glob("*.pt*"))
+            if pickles and not index.is_file():
+                raise CheckpointError(f"{home}: {pickles[0]} is a pickle, which can run code when it is read; convert it: "
+                                      "AutoModel.from_pretrained(folder).save_pretrained(folder) writes model.safetensors")
+            raise CheckpointError(f"{missing[0]}: no such file; wanted the weights as safetensors")
+        try:
+            self.files = [safe_open(str(f), "pt") for f in found]
+        except Exception as error:
+            raise CheckpointError(f"{home}: the weights cannot be read as safetensors: {error}") from error
+        self.places = {name: f for f in self.files for name in f.keys()}            # noqa: SIM118: not a mapping
+        self.names = frozenset(self.places)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+        return tuple(self.places[name].get_slice(name).get_shape())
+
+    def read(self, name: str) -> Tensor:
+        """A tensor."""
+        tensor: Tensor = self.places[name].get_tensor(name)
+        return tensor
+
+
+def tie(model: nn.Module) -> None:
+    """Makes one parameter of those that a model says are one: its attribute `tied`, pairs of paths (owner, other)."""
+    for owner, other in getattr(model, "tied", ()):
+        home, _, name = other.rpartition(".")
+        setattr(model.get_submodule(home), name, model.get_parameter(owner))
+
+
+def _json(file: pathlib.Path, why: str) -> dict[str, Any]:
+    try:
+        made = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file}: cannot be read ({type(error).__name__}); {why or 'wanted JSON'}") from error
+    if not isinstance(made, dict):
+        raise CheckpointError(f"{file}: holds a {type(made).__name__}; wanted an object")
+    return made
+
+
+def _family(data: dict[str, Any], home: pathlib.Path) -> type[Model]:
+    wanted = data.get("model_type")
+    known: dict[str, type[Model]] = {}
+    for name in names():
+        if not hasattr(_registry.load(PACKAGE, name.replace("_", "-")), "NOT_PUBLISHED"):
+            kind = family(name)
+            known |= dict.fromkeys(kind.MODEL_TYPES, kind)
+    if wanted not in known:
+        raise CheckpointError(f"{home / 'config.json'}: model_type is {wanted!r}; supported are {', '.join(sorted(known))}")
+    return known[wanted]
+
+
+def _named(model: Model, row: Row, prefix: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    ours = (row.ours,) if isinstance(row.ours, str) else row.ours
+    theirs = (row.theirs,) if isinstance(row.theirs, str) else row.theirs
+    own = model.PREFIX
+    return ours, tuple(name if name.startswith(own) or _heads(name) else prefix + name for name in theirs)
+
+
+def _heads(name: str) -> bool:
+    """A name that begins with a slash stands outside of the prefix."""
+    return name.startswith("/")
+
+
+def _ours(model: Model, tensors: Files, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    """Our tensors out of theirs. Raises CheckpointError with all that is missing, unwanted or of another shape."""
+    own = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    tied = {other for _, other in getattr(model, "tied", ())}
+    rows = [(ours, tuple(t.removeprefix("/") for t in theirs), row.how) for row in model.rows()
+            for ours, theirs in [_named(model, row, prefix)] if not set(ours) <= tied]
+    wanted = {name for _, theirs, _ in rows for name in theirs}
+    absent = sorted(wanted - tensors.names)
+    if absent:
+        raise CheckpointError(f"{tensors.home}: {len(absent)} tensors are missing, the first is {absent[0]}")
+    spare = {t.removeprefix("/") for row in model.rows() for ours, theirs in [_named(model, row, prefix)] if set(ours) <= tied for t in theirs}
+    extra = sorted(n for n in tensors.names - wanted - spare if not n.endswith(model.IGNORED or ("\0",)))
+    if extra:
+        raise CheckpointError(f"{tensors.home}: {len(extra)} tensors that a {model.name()} does not have, the first is {extra[0]}")
+    told = {name for ours, _, _ in rows for name in ours}
+    apart = {**dict(model.named_parameters()), **dict(model.named_buffers())}       # a module that stands at several depths counts once
+    untold = sorted(n for n in apart if n not in told | tied and n in model.state_dict())
+    if untold:
+        raise CheckpointError(f"{model.name()}: no row tells where {untold[0]} stands in a checkpoint")
+    for ours, theirs, how in rows:
+        _fits([tuple(own[n].shape) for n in ours], [tensors.shape(n) for n in theirs], how, ours, theirs, tensors.home)
+    for ours, theirs, how in rows:
+        yield from zip(ours, _split([tensors.read(n) for n in theirs], [own[n].shape[0] for n in ours], how))
+
+
+def _fits(ours: list[tuple[int, ...]], theirs: list[tuple[int, ...]], how: str, names: tuple[str, ...], others: tuple[str, ...], home: pathlib.Path) -> None:
+    if how == "same":
+        want = ours[0]
+    elif how == "turned":
+        want = ours[0][::-1]
+    elif how == "stacked":
+        want = ours[0][1:]
+    elif how == "led":
+        want = (1, *ours[0])
+    else:
+        want = (sum(s[0] for s in ours), *ours[0][1:])
+        want = want[::-1] if how == "rows turned" else want
+    for name, shape in zip(others, theirs):
+        if shape != want:
+            raise CheckpointError(f"{home}: {name} has the shape {shape}, the configuration wants {want} (for {', '.join(names)})")
+
+
+def _split(theirs: list[Tensor], sizes: list[int], how: str) -> list[Tensor]:
+    if how == "stacked":
+        return [torch.stack(theirs)]
+    if how == "led":
+        return [theirs[0][0].contiguous()]
+    whole = theirs[0].T if how in ("turned", "rows turned") else theirs[0]
+    return [part.contiguous() for part in whole.split(sizes)] if how.startswith("rows") else [whole.contiguous()]
+
+
+def _theirs(model: Model) -> Iterator[tuple[str, Tensor]]:
+    """Their tensors out of ours."""
+    own = model.state_dict()
+    tied = {other for _, other in getattr(model, "tied", ())}
+    prefix = model.PREFIX if model.config.head else ""
+    for row in model.rows():
+        ours, theirs = _named(model, row, prefix)
+        if set(ours) <= tied:
+            continue
+        if row.how == "stacked":
+            yield from zip((t.removeprefix("/") for t in theirs), own[ours[0]].unbind())
+            continue
+        if row.how == "led":
+            yield theirs[0].removeprefix("/"), own[ours[0]].detach().clone()[None]
+            continue
+        whole = torch.cat([own[n] for n in ours]) if row.how.startswith("rows") else own[ours[0]]
+        yield theirs[0].removeprefix("/"), (whole.T if row.how in ("turned", "rows turned") else whole).detach().clone()

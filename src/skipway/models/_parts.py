@@ -1,0 +1,88 @@
+"""What several architectures need besides branches and rules."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from skipway._errors import ShapeMismatch
+from skipway.models._checkpoint import tie
+from skipway.nn import Stack
+from skipway.nn._join import Join
+
+
+def initial_normal(model: nn.Module, std: float | Callable[[str, nn.Module], float]) -> None:
+    """Matrices and embeddings start as N(0, std^2), biases as zero, and tied parameters become one. What a scheme owns or sets stays.
+
+    std     one number, or a function of the module's path and the module
+    """
+    joins = [m for m in model.modules() if isinstance(m, Join)]
+    owned = {id(m) for join in joins for m in join.scheme.modules()}
+    wished = {id(m) for join in joins if join.scheme.initial() for m in join.branch.modules()}
+    with torch.no_grad():
+        for path, module in model.named_modules():
+            if not isinstance(module, (nn.Embedding, nn.Linear, nn.Conv2d)) or id(module) in owned:
+                continue
+            if id(module) not in wished:
+                module.weight.normal_(0.0, std(path, module) if callable(std) else std)
+            if isinstance(module, nn.Embedding):
+                if module.padding_idx is not None:
+                    module.weight[module.padding_idx].zero_()
+            elif module.bias is not None:
+                module.bias.zero_()
+    tie(model)
+
+
+def causal(attention_mask: Tensor | None, position_ids: Tensor | None) -> dict[str, Any]:
+    """Arguments of causal attentions for a padding mask, (batch, tokens) with 1 for a real token, and positions."""
+    made: dict[str, Any] = {}
+    if attention_mask is not None:
+        made["key_mask"] = attention_mask.bool()
+    if position_ids is not None:
+        made["positions"] = position_ids
+    return made
+
+
+class RMSNorm(nn.RMSNorm):
+    """g x / rms(x), with the root mean square in float32 for every dtype, as the published models compute it.
+
+    In float64 it is written out in the order of the published code, so that a comparison in float64 is one of models and not of roundings.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., dim) -> (..., dim)."""
+        if x.dtype != torch.float64:
+            return super().forward(x)
+        wide = x.float()
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + (self.eps or 0.0))).to(x.dtype)
+
+
+class WideRMSNorm(RMSNorm):
+    """g x / rms(x) as T5 computes it: the root mean square in float32, the quotient in the dtype that x and it promote to."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., dim) -> (..., dim)."""
+        if x.dtype != torch.float64:
+            return nn.RMSNorm.forward(self, x)
+        return self.weight * (x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + (self.eps or 0.0)))
+
+
+class Positions(nn.Embedding):
+    """One learned vector a position."""
+
+    def forward(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
+        """The vectors of positions, by default 0, 1, 2, ... of ids, (batch, tokens). Raises ShapeMismatch where there are more tokens than positions."""
+        tokens = ids.shape[1]
+        if positions is None and tokens > self.num_embeddings:
+            raise ShapeMismatch(f"{tokens} tokens, and the model has {self.num_embeddings} positions; cut the input, or build it with a longer context")
+        return super().forward(torch.arange(tokens, device=ids.device) if positions is None else positions)
+
+
+def one_set_of_norms(stack: Stack, owners: Sequence[int]) -> None:
+    """Gives sublayer k the norms of sublayer owners[k]; what else the schemes learn stays each sublayer's own."""
+    for k, owner in enumerate(owners):
+        mine, theirs = (stack.layers[i].get_submodule("scheme") for i in (k, owner))
+        for path in mine.norms():                           # type: ignore[operator]
+            home, _, name = path.rpartition(".")
+            setattr(mine.get_submodule(home), name, theirs.get_submodule(path))

@@ -1,0 +1,18 @@
+"""Gates and mixers keep the precision of their operands, whatever autocast would make of their products."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor
+
+
+def exact(like: Tensor) -> AbstractContextManager[object]:
+    """Products inside are in the dtype of their operands, under autocast, too."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b in the dtype of its operands."""
+    with exact(a):
+        return a @ b

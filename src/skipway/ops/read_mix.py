@@ -1,0 +1,47 @@
+"""read_mix: what a branch gets of the lanes, and the lanes mixed, to which its result will be written."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, summed
+from skipway.ops._owned import owned
+
+
+def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """sum_i weight_i lanes_i, and the lanes sum_i matrix_ji lanes_i.
+
+    lanes (n, ..., dim); weight (n,), matrix (n, n), the same for all tokens, or with the token axes before. Gives (..., dim) and (n, ..., dim) in the dtype of the
+    lanes. Only the lanes are kept for backward, which makes one tensor of their size.
+    """
+    return _ReadMix.apply(lanes, weight.to(lanes.dtype), matrix.to(lanes.dtype))        # type: ignore[no-any-return]
+
+
+def plain(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The same as broadcast products and sums."""
+    x = lanes.movedim(0, -2)
+    return (weight.unsqueeze(-1) * x).sum(-2), (matrix.unsqueeze(-1) * x.unsqueeze(-3)).sum(-2).movedim(-2, 0)
+
+
+class _ReadMix(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        x = by_token(lanes)
+        return bmm(for_tokens(weight.unsqueeze(-2), x), x).view(lanes.shape[1:]), as_lanes(bmm(for_tokens(matrix, x), x), lanes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, on: Tensor) -> tuple[Tensor, ...]:
+        lanes, weight, matrix = ctx.saved_tensors
+        x, g, on = by_token(lanes), g.reshape(-1, 1, lanes.shape[-1]), by_token(on)
+        weights = for_tokens(weight.unsqueeze(-2), x).mT
+        by_lanes = bmm(for_tokens(matrix, x).mT, on)
+        by_lanes = by_lanes.addcmul_(weights, g) if owned(lanes) else torch.addcmul(by_lanes, weights, g)
+        return as_lanes(by_lanes, lanes), summed(bmm(x, g.mT), weight), summed(bmm(on, x.mT), matrix)

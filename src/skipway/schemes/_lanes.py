@@ -1,0 +1,36 @@
+"""What schemes of several lanes share: how lanes are born and how they are left. Lanes are (n, ..., dim)."""
+
+from torch import Tensor
+
+from skipway._errors import SchemeError
+from skipway.ops.rms_linear import rms_linear
+from skipway.schemes._base import Scheme
+
+
+def born(x: Tensor, lanes: int) -> Tensor:
+    """n equal lanes, token by token in memory, as the operations on lanes leave them."""
+    return x.unsqueeze(-2).expand(*x.shape[:-1], lanes, -1).contiguous().movedim(-2, 0)
+
+
+def gated(lanes: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """`rms_linear` of each lane, weight (k, dim), gives (..., n, k); or of all lanes one after another, weight (k, n dim), gives (..., k). And the lanes."""
+    inner = lanes.movedim(0, -2)
+    if weight.shape[-1] == lanes.shape[-1]:
+        z, inner = rms_linear(inner, weight, eps)
+        return z, inner.movedim(-2, 0)
+    z, flat = rms_linear(inner.flatten(-2), weight, eps)
+    return z, flat.unflatten(-1, inner.shape[-2:]).movedim(-2, 0)
+
+
+def several(scheme: Scheme, lanes: int) -> int:
+    """The number of lanes. Raises SchemeError where it is not at least 2."""
+    if lanes < 2:
+        raise SchemeError(f"scheme {scheme.name()}: lanes is {lanes}; wanted 2 or more, for one lane use pre_norm")
+    return lanes
+
+
+def one_of(scheme: Scheme, option: str, value: str, *known: str) -> str:
+    """The value of an option. Raises SchemeError where it is none of those that are known."""
+    if value not in known:
+        raise SchemeError(f"scheme {scheme.name()}: {option} is {value!r}; wanted one of {', '.join(known)}")
+    return value

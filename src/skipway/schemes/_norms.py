@@ -1,0 +1,17 @@
+"""What schemes do to the norms they own."""
+
+from torch import nn
+
+from skipway._errors import SchemeError
+from skipway.schemes._base import Scheme
+
+
+def filled(scheme: Scheme, norm: nn.Module, gain: float) -> nn.Module:
+    """The norm with its gain at a value. Raises SchemeError where that is not 1 and the norm has no gain."""
+    weight = getattr(norm, "weight", None)
+    if isinstance(weight, nn.Parameter):
+        nn.init.constant_(weight, gain)
+    elif gain != 1.0:
+        raise SchemeError(f"scheme {scheme.name()}: start={gain} is for the gain of its norm, and {type(norm).__name__} has none; "
+                          "give a norm with a weight")
+    return norm

@@ -1,0 +1,137 @@
+"""`skipway compare` as a person meets it: plan, study, resume line, JSON, and one clear line for every mistake."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from skipway.cli import app
+from skipway.cli._compare_plan import duration
+from skipway.cli._compare_view import Progress, sparkline
+from skipway.lab.engines import Event
+from skipway.lab.records import Trial
+
+SMALL = ["--depth", "1", "--width", "8", "--heads", "2", "--batch", "4", "--steps", "20", "--lr", "1e-2", "--workers", "1", "--probes", "2"]
+TASK = "copy:symbols=4,length=3"
+
+
+def skipway(*arguments: object) -> "tuple[int, str, str]":
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments)])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_dry_run_prints_the_plan_and_starts_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said, _ = skipway(TASK, *SMALL, "--variants", "pre_norm,highway,hyper:lanes=2", "--seeds", 2, "--dry-run")
+    rows = {line.split()[0]: line for line in said.splitlines() if line.startswith("  ")}
+    assert code == 0 and f"task {TASK}, seeds 0 to 1" in said and "6 trials, 1 at once: about" in said
+    assert "baseline" in rows["pre_norm"] and "100%" in rows["highway"] and "hyper:lanes=2" in rows and not list(tmp_path.iterdir())
+
+
+def test_a_study_from_the_command_line(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "s"
+    code, said, told = skipway(TASK, *SMALL, "--seeds", 2, "--out", out)
+    assert code == 0 and "4 trials" not in said.splitlines()[0] and told.count("held-out loss") == 4 and "4/4  pre_norm at 0.01, seed 1" in told
+    assert "pre_norm" in said and f"report: {out / 'report.json'}" in said and "Each variant at its best learning rate" in said
+    again, text, _ = skipway("--report", out)
+    assert again == 0 and text.splitlines()[0] in said
+    code, plain, told = skipway("--resume", out, "--json")
+    assert code == 0 and json.loads(plain) == json.loads((out / "report.json").read_text()) and "0 of 4 trials are left" in told
+
+
+def test_a_study_file_with_options_over_it(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(f"task: {TASK}\nvariants: [pre_norm, rezero]\nseeds: 4\ndepth: 1\nwidth: 8\nheads: 2\n")
+    code, said, _ = skipway(file, "--seeds", 2, "--steps", 7, "--depth", "1,2", "--dry-run")
+    assert code == 0 and "seeds 0 to 1" in said and "rezero depth=2" in said
+    file.write_text("task: copy\nseeds: many\n")
+    code, said, told = skipway(file, "--dry-run")
+    assert (code, said) == (2, "") and f"{file}:2: seeds: want a valid integer" in told.replace("\n", " ")
+
+
+@pytest.mark.parametrize(("arguments", "part"), [
+    ([], "no task: want one of copy, digits"),
+    (["cpoy"], "unknown task 'cpoy'; did you mean copy"),
+    (["copy", "--variants", "pre_nrom"], "unknown scheme 'pre_nrom'; did you mean pre_norm"),
+    (["copy", "--variants", "hyper:lnes=4"], "unknown option 'lnes'; did you mean lanes"),
+    (["copy", "--seeds", "0"], "--seeds: seeds: want greater than 0"),
+    (["copy", "--lr", "1e-3,fast"], "--lr: lr.1: want a valid number"),
+    (["copy", "--optimizer", "adam"], "--optimizer: optimizer: want 'adamw', 'sgd' or 'muon', got 'adam'"),
+    (["copy", "--engine", "rai"], "unknown engine 'rai'"),
+    (["copy", "--resume", "x"], "--resume takes the study as it is in the folder; leave copy out"),
+    (["--report", "x", "--seeds", "3"], "leave --seeds out"),
+    (["copy", "--retry"], "--retry belongs to --resume DIR"),
+    (["--resume", "no/such/folder"], "no study there"),
+    (["text", "--data", "no/such.txt"], "--data no/such.txt: No such file"),
+    (["none.yaml"], "none.yaml: No such file"),
+])
+def test_one_line_for_every_mistake(arguments: "list[str]", part: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, said, told = skipway(*arguments)
+    assert (code, said) == (2, "") and told.startswith("skipway: error: ") and told.count("\n") == 1 and part in told, told
+    assert not list(tmp_path.iterdir())                     # and no folder is left behind
+
+
+def test_more_than_an_hour_needs_a_yes(tmp_path: pathlib.Path) -> None:
+    code, said, told = skipway(TASK, *SMALL, "--steps", 100_000_000, "--out", tmp_path / "s")
+    assert code == 2 and "add --yes to start it" in told and "about" in said and not (tmp_path / "s" / "study.sqlite").exists()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    code, said, told = skipway("copy", "--out", tmp_path / "file" / "study")
+    assert (code, said) == (2, "") and f"{tmp_path / 'file'}: Not a directory; choose a folder that may be written to" in told
+
+
+def test_a_part_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "yaml" else real(name, *a))
+    code, _, told = skipway("copy", "--dry-run")
+    assert code == 2 and "skipway compare needs pyyaml, which is not installed; run: pip install 'skipway[lab]'" in told
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_stops_at_the_next_step_and_prints_the_line_that_goes_on(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "s"
+    words = [sys.executable, "-m", "skipway", "compare", TASK, *SMALL, "--steps", "200000", "--checkpoint", "200000", "--yes", "--out", str(out)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    log, until = out / "study.sqlite-wal", time.monotonic() + 90
+    from skipway.lab._store import Store
+    while time.monotonic() < until:
+        time.sleep(0.5)
+        if log.exists():
+            store = Store(out)
+            running = store.trials("running")
+            store.close()
+            if running:
+                break
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGINT)                   # as a terminal sends it, to the whole group
+    said, told = process.communicate(timeout=60)
+    assert process.returncode == 130 and told.rstrip().endswith(f"stopped; go on with: skipway compare --resume {out}"), told
+    assert len(list((out / "checkpoints").glob("*.safetensors"))) == 1
+    second = subprocess.run([sys.executable, "-m", "skipway", "compare", "--report", str(out)], capture_output=True, text=True)
+    assert second.returncode == 0 and "nothing to compare" in second.stdout
+
+
+def test_durations_and_sparklines() -> None:
+    assert [duration(s) for s in (0.2, 99, 130, 5990, 12_000)] == ["1 s", "99 s", "2 min", "1 h 40 min", "3 h 20 min"]
+    assert sparkline([1.0, 0.5, 0.0, float("nan"), float("inf")]) == "█▄▁××" and sparkline([2.0, 2.0]) == "▁▁" and sparkline([]) == ""
+
+
+def test_progress_counts() -> None:
+    progress, trial = Progress(2, {"a": 10}), Trial("a", 1e-3, 0)
+    assert progress.left() is None
+    progress.heard(Event("began", trial))
+    progress.heard(Event("step", trial, 5, 0.7))
+    assert progress.line().startswith("0 of 2 trials done, 1 running, about")
+    ended = Event("ended", trial, outcome={"state": "diverged", "final": None, "reason": "at step 5"})
+    assert progress.heard(ended) == "1/2  a at 0.001, seed 0  diverged: at step 5"
+    assert progress.heard(Event("lost", Trial("a", 1e-3, 1), reason="gone")).endswith("failed: gone") and "1 diverged, 1 failed" in progress.line()
