@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str] | None] = {
 }
 NO_TORCH = {"_errors", "_registry", "report"}
 # Folders whose files without a leading underscore are members: a member never imports a sibling.
-REGISTRIES = ("rules", "schemes", "models", "report", "targets", "cli")
+REGISTRIES = ("rules", "schemes", "models", "report", "targets", "cli", "lab/tasks", "lab/engines")
 FILES = sorted(SRC.rglob("*.py"))
 
 
@@ -75,9 +75,11 @@ def broken(file: pathlib.Path) -> list[str]:
             out.append(f"{file.relative_to(SRC)}:{line}: {part} imports skipway.{other}")
         if part == "cli" and other not in {"cli", "report"} | LOW and not late:
             out.append(f"{file.relative_to(SRC)}:{line}: cli imports skipway.{other} outside the command function")
-        siblings = {f.stem for f in (SRC / part).glob("*.py") if not f.stem.startswith("_")} if part in REGISTRIES else set()
-        if other == part and file.stem in siblings and len(parts) > 2 and parts[2] in siblings and parts[2] != file.stem:
-            out.append(f"{file.relative_to(SRC)}:{line}: the member {file.stem} imports its sibling {parts[2]}")
+        home = file.relative_to(SRC).parent
+        siblings = {f.stem for f in file.parent.glob("*.py") if not f.stem.startswith("_")} if home.as_posix() in REGISTRIES else set()
+        at = 1 + len(home.parts)
+        if file.stem in siblings and parts[1:at] == [*home.parts] and len(parts) > at and parts[at] in siblings - {file.stem}:
+            out.append(f"{file.relative_to(SRC)}:{line}: the member {file.stem} imports its sibling {parts[at]}")
     return out
 
 
@@ -96,13 +98,15 @@ def test_every_part_is_in_the_table() -> None:
     ("wiring/planted.py", "def f():\n    from ..checks import records", "wiring imports skipway.checks"),
     ("rules/planted.py", "from skipway.rules.self_add import check", "imports its sibling self_add"),
     ("rules/planted.py", "from .self_add import check", "imports its sibling self_add"),
+    ("lab/tasks/planted.py", "from skipway.lab.tasks.copy import Copy", "imports its sibling copy"),
     ("cli/planted.py", "import torch", "torch is imported before the command runs"),
     ("cli/planted.py", "from skipway.targets import resolve", "outside the command function"),
 ])
 def test_a_planted_import_is_seen(where: str, text: str, part: str, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    for name in ("report", "wiring", "rules", "cli"):
-        (tmp_path / name).mkdir()
+    for name in ("report", "wiring", "rules", "cli", "lab/tasks"):
+        (tmp_path / name).mkdir(parents=True)
     (tmp_path / "rules" / "self_add.py").write_text("")
+    (tmp_path / "lab" / "tasks" / "copy.py").write_text("")
     (tmp_path / where).write_text(text)
     monkeypatch.setattr(f"{__name__}.SRC", tmp_path)
     assert any(part in line for line in broken(tmp_path / where))

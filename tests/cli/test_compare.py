@@ -114,7 +114,7 @@ def test_ctrl_c_stops_at_the_next_step_and_prints_the_line_that_goes_on(tmp_path
                 break
     time.sleep(1)
     os.killpg(process.pid, signal.SIGINT)                   # as a terminal sends it, to the whole group
-    said, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=60)
     assert process.returncode == 130 and told.rstrip().endswith(f"stopped; go on with: skipway compare --resume {out}"), told
     assert len(list((out / "checkpoints").glob("*.safetensors"))) == 1
     second = subprocess.run([sys.executable, "-m", "skipway", "compare", "--report", str(out)], capture_output=True, text=True)

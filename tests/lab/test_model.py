@@ -75,10 +75,10 @@ def test_the_global_random_state_is_left_alone() -> None:
 def test_the_spread_of_a_start() -> None:
     for kind, want in (("lecun", 64 ** -0.5), ("xavier", (2 / 320) ** 0.5), ("he", (2 / 64) ** 0.5), ("small", 0.02)):
         model = build(arm(width=64, init=kind), TASK, 0)
-        assert float(model.stack.layers[1].branch.up.weight.detach().std()) == pytest.approx(want, rel=0.03)
-        assert float(model.stack.layers[1].branch.up.bias.detach().abs().max()) == 0
+        assert float(model.stack.layers[1].branch.input.weight.detach().std()) == pytest.approx(want, rel=0.03)
+        assert float(model.stack.layers[1].branch.input.bias.detach().abs().max()) == 0
     fixed = build(arm(width=64, scheme="deepnorm", depth=2), TASK, 0)
-    assert float(fixed.stack.layers[1].branch.up.weight.detach().std()) == pytest.approx((8 * 2) ** -0.25 * (2 / 320) ** 0.5, rel=0.03)
+    assert float(fixed.stack.layers[1].branch.input.weight.detach().std()) == pytest.approx((8 * 2) ** -0.25 * (2 / 320) ** 0.5, rel=0.03)
 
 
 FACTORY = """
@@ -137,5 +137,5 @@ def test_a_factory(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_width_that_the_heads_do_not_divide() -> None:
-    with pytest.raises(SkipwayError, match="a width of 9 does not divide into 2 heads"):
+    with pytest.raises(SkipwayError, match="an attention of width 9 with 2 heads"):
         build(arm(width=9), TASK, 0)

@@ -34,7 +34,8 @@ def test_one_variant_with_a_factor_is_compared_across_it() -> None:
 
 
 def test_a_variant_has_fields_of_its_own() -> None:
-    study = Study(**SMALL, variants=["pre_norm", {"name": "muon", "variant": "pre_norm", "optimizer": "muon", "lr": [1e-2], "width": 32}], baseline="muon")
+    muon = {"name": "muon", "variant": "pre_norm", "optimizer": "muon", "lr": [1e-2], "width": 32}
+    study = Study(**SMALL, variants=["pre_norm", muon], baseline="muon")
     made = wanted(study, tasks.build("copy"))
     assert [(w.arm.name, w.arm.optimizer, w.arm.width, w.rates, w.arm.baseline) for w in made] == [
         ("pre_norm", "adamw", 16, (1e-3,), False), ("muon", "muon", 32, (1e-2,), True)]
@@ -42,7 +43,7 @@ def test_a_variant_has_fields_of_its_own() -> None:
 
 def test_defaults_are_the_tasks_own_and_scale_with_the_steps() -> None:
     made = wanted(Study(task="copy", steps=50), tasks.build("copy"))[0]
-    assert (made.arm.depth, made.arm.width, made.rates) == (6, 32, (1e-3, 3e-3))
+    assert (made.arm.depth, made.arm.width, made.rates) == (6, 32, (1e-3, 3e-3, 1e-2))
     assert (made.arm.warmup, made.arm.evaluate, made.arm.checkpoint, made.arm.probes) == (5, 2, 10, (0, 25, 50))
 
 
@@ -55,7 +56,7 @@ def test_defaults_are_the_tasks_own_and_scale_with_the_steps() -> None:
     ({"variants": [{"variant": "pre_norm", "depth": 3}, "none"], "depth": [1, 2]}, "it sets depth, which is also a factor"),
     ({"variants": ["hyper:lanes=0"]}, "lanes"),
     ({"task": "copi"}, "unknown task 'copi'; did you mean copy"),
-    ({"width": 15}, "a width of 15 does not divide into 2 heads"),
+    ({"width": 15}, "an attention of width 15 with 2 heads"),
     ({"device": "tpu"}, "device tpu: want cpu or cuda"),
 ])
 def test_errors_come_before_anything_runs(fields: "dict[str, Any]", part: str) -> None:

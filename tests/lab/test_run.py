@@ -17,8 +17,8 @@ from skipway._errors import StoreError, StudyError
 from skipway.lab._run import Stopped
 from skipway.lab._store import Store
 
-SMALL: dict[str, Any] = {"task": "copy:symbols=4,length=3", "depth": 1, "width": 8, "heads": 2, "batch": 4, "steps": 20, "lr": [1e-3, 1e-2], "seeds": 2,
-                         "held_out": 1, "checkpoint": 6, "probes": [0, 20]}
+SMALL: dict[str, Any] = {"task": "copy:symbols=4,length=3", "depth": 1, "width": 8, "heads": 2, "batch": 4, "steps": 20, "lr": [1e-3, 1e-2],
+                         "seeds": 2, "held_out": 1, "checkpoint": 6, "probes": [0, 20]}
 NETS = """
 import os
 import torch
@@ -78,7 +78,8 @@ def test_the_report(whole: "tuple[pathlib.Path, dict[str, Any]]") -> None:
 
 
 def test_the_report_is_rebuilt_without_torch(whole: "tuple[pathlib.Path, dict[str, Any]]") -> None:
-    code = (f"import sys, json, pathlib; from skipway.lab import _report; from skipway.lab._store import Store; folder = pathlib.Path({str(whole[0])!r}); "
+    code = ("import sys, json, pathlib; from skipway.lab import _report; from skipway.lab._store import Store; "
+            f"folder = pathlib.Path({str(whole[0])!r}); "
             "made = _report.made(Store(folder)); print(made == json.loads((folder / 'report.json').read_text()), 'torch' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "True False\n"
 
@@ -113,7 +114,7 @@ AGAIN = "import sys\nfrom skipway import lab\nlab.resume(sys.argv[1], workers=1)
 def test_kills_at_random_moments(whole: "tuple[pathlib.Path, dict[str, Any]]", tmp_path: pathlib.Path) -> None:
     """SIGKILL to the main process, three times; bench/kills.py does a hundred."""
     rng, folder = random.Random(3), tmp_path / "s"
-    for k in range(3):
+    for _ in range(3):
         begun = (folder / "study.sqlite").exists()
         words = [AGAIN, str(folder)] if begun else [KILLED, str(folder), json.dumps(SMALL)]
         process = subprocess.Popen([sys.executable, "-c", *words], stderr=subprocess.DEVNULL)
@@ -162,8 +163,8 @@ def test_a_disk_that_takes_no_checkpoint_stops_cleanly(tmp_path: pathlib.Path) -
 
 
 def test_a_sequential_study_adds_seeds_until_decided(tmp_path: pathlib.Path) -> None:
-    study = lab.Study(**{**SMALL, "variants": ["pre_norm", {"name": "slow", "variant": "pre_norm", "lr": [1e-6]}, {"name": "twin", "variant": "pre_norm"}],
-                         "lr": 3e-2, "seeds": 3, "max_seeds": 5, "until_decided": True, "probes": 0, "steps": 80})
+    variants = ["pre_norm", {"name": "slow", "variant": "pre_norm", "lr": [1e-6]}, {"name": "twin", "variant": "pre_norm"}]
+    study = lab.Study(**{**SMALL, "variants": variants, "lr": 3e-2, "seeds": 3, "max_seeds": 5, "until_decided": True, "probes": 0, "steps": 80})
     record = lab.run(study, tmp_path, workers=1)
     slow, twin = record["comparisons"]
     assert slow["verdict"] == "worse" and slow["level"] < 0.025

@@ -119,7 +119,13 @@ def test_a_full_disk_keeps_what_was_there(store: Store, tmp_path: pathlib.Path) 
     assert store.states()[TRIALS[1]][0] == "waiting" and store.outcomes()[TRIALS[0]].final == 0.5
 
 
-HOLD = "import sys, pathlib, time\nfrom skipway.lab._lock import Lock\nwith Lock(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+HOLD = """
+import sys, pathlib, time
+from skipway.lab._lock import Lock
+with Lock(pathlib.Path(sys.argv[1])):
+    print('held', flush=True)
+    time.sleep(60)
+"""
 
 
 def test_a_second_process_is_refused_with_the_first_ones_id(tmp_path: pathlib.Path) -> None:
@@ -145,5 +151,6 @@ def test_a_folder_that_may_not_be_written(tmp_path: pathlib.Path) -> None:
 
 def test_the_store_needs_no_torch(tmp_path: pathlib.Path) -> None:
     filled(tmp_path)
-    code = f"import sys, pathlib; from skipway.lab._store import Store; Store(pathlib.Path({str(tmp_path)!r})).outcomes(); print('torch' in sys.modules)"
+    code = ("import sys, pathlib; from skipway.lab._store import Store; "
+            f"Store(pathlib.Path({str(tmp_path)!r})).outcomes(); print('torch' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"

@@ -1,6 +1,5 @@
 """Every task of the registry keeps its contract, and each one's targets are what it says they are."""
 
-import ast
 import math
 import pathlib
 
@@ -13,7 +12,6 @@ from skipway.lab._plan import fingerprint
 from skipway.lab.tasks import IGNORE, Batch, Task
 
 NAMES = tasks.names()
-FOLDER = pathlib.Path(tasks.__file__).parent
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -64,13 +62,6 @@ def test_defaults_are_fields_of_a_study(task: Task) -> None:
     assert task.defaults["width"] % task.defaults["heads"] == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_member_imports_no_sibling(name: str) -> None:
-    for node in ast.walk(ast.parse((FOLDER / f"{name}.py").read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("skipway.lab.tasks."):
-            assert (node.module or "").rpartition(".")[2].startswith("_")
-
-
 def test_copy_is_answered_by_looking_back() -> None:
     task = tasks.build("copy:symbols=5,length=4")
     batch = task.batch("train", 0, 0, 8)
@@ -115,7 +106,7 @@ def test_text_is_the_next_byte_and_files_are_held_out(tmp_path: pathlib.Path) ->
 def test_digits_and_spirals() -> None:
     digits = tasks.build("digits")
     inputs, labels = digits.rows["held_out"]
-    assert len(labels) == 359 and len(digits.rows["train"].targets) == 1438 and 0 <= float(inputs.min()) and float(inputs.max()) == 1.0
+    assert len(labels) == 359 and len(digits.rows["train"].targets) == 1438 and float(inputs.min()) >= 0 and float(inputs.max()) == 1.0
     spiral = tasks.build("mlp_depth")
     points = spiral.batch("train", 0, 0, 4000)
     assert sorted(torch.bincount(points.targets).tolist())[0] > 850
@@ -124,7 +115,7 @@ def test_digits_and_spirals() -> None:
 @pytest.mark.parametrize(("text", "data", "part"), [
     ("cpoy", None, "unknown task 'cpoy'; did you mean copy"),
     ("copy:lenght=3", None, "task copy has no option 'lenght'; did you mean length?"),
-    ("copy:length=x", None, "length is 'x'; want a value like 12"),
+    ("copy:length=x", None, "length is 'x'; want a value like 8"),
     ("copy:length=0", None, "length is 0; want 1 or more"),
     ("recall:pairs=9,keys=3", None, "at least as many keys as pairs"),
     ("modular:train=2.0", None, "want a share between 0 and 1"),
@@ -145,13 +136,42 @@ def test_a_data_file_that_is_too_short(tmp_path: pathlib.Path) -> None:
         tasks.build("text", str(tmp_path / "short.txt"))
 
 
+OWN = """
+import torch
+from torch import nn
+from skipway.lab.tasks import Batch, Task
+
+
+class Sign(Task):
+    sublayers = ('dense',)
+
+    def build(self, features: int = 3):
+        self.classes, self.features = 2, features
+
+    def draw(self, split, generator, size):
+        x = torch.randn(size, self.features, generator=generator)
+        return Batch(x, (x.sum(1) > 0).long())
+
+    def embed(self, width):
+        return nn.Linear(self.features, width)
+
+
+ready = Sign(features=4)
+number = 3
+
+
+def made(features=5):
+    return Sign(features=features)
+
+
+def other():
+    return 1
+"""
+
+
 def test_a_task_of_ones_own(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("import torch\nfrom torch import nn\nfrom skipway.lab.tasks import Batch, Task\n\n\nclass Sign(Task):\n    sublayers = ('dense',)\n\n"
-                    "    def build(self, features: int = 3):\n        self.classes, self.features = 2, features\n\n"
-                    "    def draw(self, split, generator, size):\n        x = torch.randn(size, self.features, generator=generator)\n"
-                    "        return Batch(x, (x.sum(1) > 0).long())\n\n    def embed(self, width):\n        return nn.Linear(self.features, width)\n\n\n"
-                    "ready = Sign(features=4)\n\n\ndef made(features=5):\n    return Sign(features=features)\n\n\nnumber = 3\n\n\ndef other():\n    return 1\n")
+    file.write_text(OWN)
     assert tasks.build(f"{file}:Sign").features == 3 and tasks.build(f"{file}:Sign:features=6").features == 6
     assert tasks.build(f"{file}:ready").features == 4 and tasks.build(f"{file}:made:features=7").features == 7
     for name, part in (("number", "got int, want a Task"), ("other", "it returned int, want a Task"), ("nothing", "has no 'nothing'"),

@@ -24,6 +24,7 @@ from skipway.lab.tasks._base import HELD_OUT, TRAIN, seed_of
 from skipway.nn import Stack
 
 DIVERGED = 10.0                 # a loss above so many times the larger of the first loss and a blind guess's is a divergence
+LATEST = 60.0                   # seconds after which a checkpoint is written, however many steps they were
 Tell = Callable[[int, float], None]
 
 
@@ -40,7 +41,7 @@ def run(arm: Arm, trial: Trial, task: Task, checkpoint: pathlib.Path | None = No
 class _Run:
     def __init__(self, arm: Arm, trial: Trial, task: Task, checkpoint: pathlib.Path | None) -> None:
         self.arm, self.trial, self.task, self.path = arm, trial, task, checkpoint
-        self.start = time.perf_counter()
+        self.start, self.saved = time.perf_counter(), time.monotonic()
         reset_peak(arm.device)
         self.model = build(arm, task, trial.seed)
         number = seed_of("run", trial.seed)                 # of what the model draws while it trains, such as dropout
@@ -79,7 +80,7 @@ class _Run:
                 held = self._evaluate()
                 if not math.isfinite(held):
                     return self._diverged(held)
-            if self.step % self.arm.checkpoint == 0 and self.step < self.arm.steps:
+            if (self.step % self.arm.checkpoint == 0 or time.monotonic() - self.saved > LATEST) and self.step < self.arm.steps:
                 self._save()
         self._probe()
         return self._outcome("finished")
@@ -152,6 +153,7 @@ class _Run:
     def _save(self) -> None:
         if self.path is None:
             return
+        self.saved = time.monotonic()
         _checkpoint.write(self.path, self.model, self.optimizer, {
             "trial": asdict(self.trial), "step": self.step, "probed": self.probed, "first": self.first, "losses": self.losses,
             "gradients": self.gradients, "seconds": self.seconds, "wall": self.before + time.perf_counter() - self.start, "resumed": self.resumed,

@@ -3,6 +3,7 @@
 The line "stop" ends the running trial at its next step. The end of stdin means that whoever gave the jobs is gone: then nothing is written any more.
 """
 
+import functools
 import io
 import json
 import os
@@ -35,6 +36,7 @@ class Orders:
             if line.strip() == "stop":
                 self.stop.set()
             else:
+                self.stop.clear()           # a stop is for the jobs that came before it, also for one that has not begun
                 self.jobs.put(line)
         os._exit(0)             # also in the middle of a step: a checkpoint is moved into place or it is not
 
@@ -49,14 +51,12 @@ def main(threads: int) -> None:
     settings(threads)
     while True:
         job = Job.from_dict(json.loads(orders.jobs.get()))
-        orders.stop.clear()
         _say(out, **_worked(job, orders, out))
 
 
 def _worked(job: Job, orders: Orders, out: io.TextIOBase) -> dict[str, Any]:
     """The last event of a job."""
     from skipway.lab import _trial
-    from skipway.lab.tasks import build
     last = 0.0
 
     def tell(step: int, loss: float) -> None:
@@ -68,13 +68,20 @@ def _worked(job: Job, orders: Orders, out: io.TextIOBase) -> dict[str, Any]:
 
     _say(out, kind="began")
     try:
-        outcome = _trial.run(job.arm, job.trial, build(job.arm.task, job.arm.data), pathlib.Path(job.checkpoint), tell, orders.stop.is_set)
+        outcome = _trial.run(job.arm, job.trial, _task(job.arm.task, job.arm.data), pathlib.Path(job.checkpoint), tell, orders.stop.is_set)
         return {"kind": "stopped"} if outcome is None else {"kind": "ended", "outcome": outcome.to_dict()}
     except Exception as error:
         traceback.print_exc()
         if isinstance(error, OSError) and error.errno in FULL:
             return {"kind": "full", "reason": error.strerror}
         return {"kind": "ended", "outcome": Outcome("failed", 0, why(error)).to_dict()}
+
+
+@functools.lru_cache(maxsize=1)
+def _task(text: str, data: str | None) -> Any:
+    """The task, kept from one job to the next: its data may take seconds to prepare."""
+    from skipway.lab.tasks import build
+    return build(text, data)
 
 
 def why(error: BaseException) -> str:

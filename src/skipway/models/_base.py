@@ -38,12 +38,15 @@ class Row(NamedTuple):
 
     ours, theirs    names; several of ours in one of theirs, or one of ours in several of theirs
     how             "same"; "turned", theirs is ours transposed; "rows", theirs is all of ours above each other; "rows turned", that transposed;
-                    "stacked", ours is all of theirs along a new first axis; "led", theirs has one more axis of length 1 before ours
+                    "stacked", ours is all of theirs along a new first axis; "led", theirs has one more axis of length 1 before ours;
+                    "each turned", "each rows", "each rows turned": so for every entry of a first axis, that of experts
+    turns           with "rows": theirs begins with a part of each of ours, then come the next parts, so many times (heads; 1: one after another)
     """
 
     ours: str | tuple[str, ...]
     theirs: str | tuple[str, ...]
     how: str = "same"
+    turns: int = 1
 
 
 class Model(nn.Module):
@@ -61,12 +64,22 @@ class Model(nn.Module):
     def __init__(self, config: Config, scheme: str | None = None, scheme_options: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.config = config
-        self.scheme = self.RULE if scheme is None else scheme
+        self.scheme = self.rule(config) if scheme is None else scheme
         self.make(config, {"scheme": self.scheme, **(scheme_options or {})})
 
     def make(self, c: Any, rule: dict[str, Any]) -> None:
         """Makes the modules; `rule` are keyword arguments for every `Stack`."""
         raise NotImplementedError
+
+    @classmethod
+    def rule(cls, config: Any) -> str:
+        """The published scheme of a configuration, where those of one name differ."""
+        return cls.RULE
+
+    @classmethod
+    def ignores(cls, name: str, config: Any) -> bool:
+        """Whether a tensor of a checkpoint holds nothing that this model has a place for, by design."""
+        return name.endswith(cls.IGNORED or ("\0",))
 
     @classmethod
     def name(cls) -> str:

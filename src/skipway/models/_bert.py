@@ -1,12 +1,13 @@
 """What the encoders of the BERT line share: their numbers, embeddings, heads and forward."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from skipway.models._base import Model, Output
+from skipway.models._base import Model, Output, Row, named
 from skipway.models._base import Config as Base
 from skipway.models._fields import ACTIVATION_WRITTEN, Fields
 from skipway.models._parts import Positions
@@ -118,6 +119,27 @@ class Bert(Model):
     def suited(cls, config: Any, names: frozenset[str]) -> BertConfig:
         """A folder has a pooler, and the head on it, or has not; no field says so."""
         return replace(config, pooler=any(".pooler." in f".{n}" for n in names), pairs=any(".seq_relationship." in f".{n}" for n in names))
+
+    def encoder_rows(self) -> Iterator[Row]:
+        """All but the heads, as BERT and RoBERTa name it."""
+        yield from self.embedding_rows()
+        for k in range(self.config.blocks):
+            a, m, theirs = f"stack.layers.{2 * k}", f"stack.layers.{2 * k + 1}", f"encoder.layer.{k}"
+            for name in ("query", "key", "value"):
+                yield from named(f"{a}.branch.{name}", f"{theirs}.attention.self.{name}", True)
+            yield from named(f"{a}.branch.output", f"{theirs}.attention.output.dense", True)
+            yield from named(f"{a}.scheme.norm", f"{theirs}.attention.output.LayerNorm", True)
+            yield from named(f"{m}.branch.input", f"{theirs}.intermediate.dense", True)
+            yield from named(f"{m}.branch.output", f"{theirs}.output.dense", True)
+            yield from named(f"{m}.scheme.norm", f"{theirs}.output.LayerNorm", True)
+        if self.pooler is not None:
+            yield from named("pooler", "pooler.dense", True)
+
+    def embedding_rows(self) -> Iterator[Row]:
+        """The embeddings and their norm."""
+        for ours, theirs in (("words", "word"), ("positions", "position"), ("types", "token_type")):
+            yield from named(f"embed.{ours}", f"embeddings.{theirs}_embeddings")
+        yield from named("embed.norm", "embeddings.LayerNorm", True)
 
     def written(self) -> dict[str, Any]:
         c: Any = self.config

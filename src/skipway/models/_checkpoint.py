@@ -49,7 +49,7 @@ def save(model: Model, folder: str | pathlib.Path) -> None:
     Raises CheckpointError where the model's scheme is not the published one: no checkpoint format has a place for it.
     """
     from safetensors.torch import save_file
-    if model.scheme != model.RULE:
+    if model.scheme != model.rule(model.config):
         raise CheckpointError(f"a {model.name()} with the scheme {model.scheme} has no checkpoint format; save its state_dict() with safetensors instead")
     home = pathlib.Path(folder)
     home.mkdir(parents=True, exist_ok=True)
@@ -153,14 +153,14 @@ def _ours(model: Model, tensors: Files, prefix: str) -> Iterator[tuple[str, Tens
     """Our tensors out of theirs. Raises CheckpointError with all that is missing, unwanted or of another shape."""
     own = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
     tied = {other for _, other in getattr(model, "tied", ())}
-    rows = [(ours, tuple(t.removeprefix("/") for t in theirs), row.how) for row in model.rows()
+    rows = [(ours, tuple(t.removeprefix("/") for t in theirs), row) for row in model.rows()
             for ours, theirs in [_named(model, row, prefix)] if not set(ours) <= tied]
     wanted = {name for _, theirs, _ in rows for name in theirs}
     absent = sorted(wanted - tensors.names)
     if absent:
         raise CheckpointError(f"{tensors.home}: {len(absent)} tensors are missing, the first is {absent[0]}")
     spare = {t.removeprefix("/") for row in model.rows() for ours, theirs in [_named(model, row, prefix)] if set(ours) <= tied for t in theirs}
-    extra = sorted(n for n in tensors.names - wanted - spare if not n.endswith(model.IGNORED or ("\0",)))
+    extra = sorted(n for n in tensors.names - wanted - spare if not model.ignores(n, model.config))
     if extra:
         raise CheckpointError(f"{tensors.home}: {len(extra)} tensors that a {model.name()} does not have, the first is {extra[0]}")
     told = {name for ours, _, _ in rows for name in ours}
@@ -168,36 +168,50 @@ def _ours(model: Model, tensors: Files, prefix: str) -> Iterator[tuple[str, Tens
     untold = sorted(n for n in apart if n not in told | tied and n in model.state_dict())
     if untold:
         raise CheckpointError(f"{model.name()}: no row tells where {untold[0]} stands in a checkpoint")
-    for ours, theirs, how in rows:
-        _fits([tuple(own[n].shape) for n in ours], [tensors.shape(n) for n in theirs], how, ours, theirs, tensors.home)
-    for ours, theirs, how in rows:
-        yield from zip(ours, _split([tensors.read(n) for n in theirs], [own[n].shape[0] for n in ours], how))
+    for ours, theirs, row in rows:
+        _fits([tuple(own[n].shape) for n in ours], [tensors.shape(n) for n in theirs], row, ours, theirs, tensors.home)
+    for ours, theirs, row in rows:
+        yield from zip(ours, _split([tensors.read(n) for n in theirs], [own[n].shape[_axis(row)] for n in ours], row))
 
 
-def _fits(ours: list[tuple[int, ...]], theirs: list[tuple[int, ...]], how: str, names: tuple[str, ...], others: tuple[str, ...], home: pathlib.Path) -> None:
-    if how == "same":
-        want = ours[0]
-    elif how == "turned":
-        want = ours[0][::-1]
-    elif how == "stacked":
-        want = ours[0][1:]
-    elif how == "led":
-        want = (1, *ours[0])
-    else:
-        want = (sum(s[0] for s in ours), *ours[0][1:])
-        want = want[::-1] if how == "rows turned" else want
+def _axis(row: Row) -> int:
+    """The axis of ours along which rows stand."""
+    return 1 if row.how.startswith("each") else 0
+
+
+def _fits(ours: list[tuple[int, ...]], theirs: list[tuple[int, ...]], row: Row, names: tuple[str, ...], others: tuple[str, ...], home: pathlib.Path) -> None:
+    axis, want = _axis(row), ours[0]
+    if row.how == "stacked":
+        want = want[1:]
+    elif row.how == "led":
+        want = (1, *want)
+    elif "rows" in row.how:
+        want = (*want[:axis], sum(s[axis] for s in ours), *want[axis + 1:])
+    if row.how.endswith("turned"):
+        want = (*want[:axis], want[axis + 1], want[axis])
     for name, shape in zip(others, theirs):
         if shape != want:
             raise CheckpointError(f"{home}: {name} has the shape {shape}, the configuration wants {want} (for {', '.join(names)})")
 
 
-def _split(theirs: list[Tensor], sizes: list[int], how: str) -> list[Tensor]:
-    if how == "stacked":
+def _split(theirs: list[Tensor], sizes: list[int], row: Row) -> list[Tensor]:
+    if row.how == "stacked":
         return [torch.stack(theirs)]
-    if how == "led":
+    if row.how == "led":
         return [theirs[0][0].contiguous()]
-    whole = theirs[0].T if how in ("turned", "rows turned") else theirs[0]
-    return [part.contiguous() for part in whole.split(sizes)] if how.startswith("rows") else [whole.contiguous()]
+    axis = _axis(row)
+    whole = theirs[0].transpose(axis, axis + 1) if row.how.endswith("turned") else theirs[0]
+    if "rows" not in row.how:
+        return [whole.contiguous()]
+    parts = whole.unflatten(axis, (row.turns, -1)).split([s // row.turns for s in sizes], axis + 1)
+    return [part.flatten(axis, axis + 1).contiguous() for part in parts]
+
+
+def _joined(ours: list[Tensor], row: Row) -> Tensor:
+    axis, whole = _axis(row), ours[0]
+    if "rows" in row.how:
+        whole = torch.cat([t.unflatten(axis, (row.turns, -1)) for t in ours], axis + 1).flatten(axis, axis + 1)
+    return whole.transpose(axis, axis + 1) if row.how.endswith("turned") else whole
 
 
 def _theirs(model: Model) -> Iterator[tuple[str, Tensor]]:
@@ -215,5 +229,4 @@ def _theirs(model: Model) -> Iterator[tuple[str, Tensor]]:
         if row.how == "led":
             yield theirs[0].removeprefix("/"), own[ours[0]].detach().clone()[None]
             continue
-        whole = torch.cat([own[n] for n in ours]) if row.how.startswith("rows") else own[ours[0]]
-        yield theirs[0].removeprefix("/"), (whole.T if row.how in ("turned", "rows turned") else whole).detach().clone()
+        yield theirs[0].removeprefix("/"), _joined([own[n] for n in ours], row).detach().clone()

@@ -73,12 +73,18 @@ class Fields:
             shown = ", ".join(f"{k} = {self.data[k]!r}"[:80] for k in left[:4]) + (" ..." if len(left) > 4 else "")
             raise CheckpointError(f"{self.where}: fields that are not supported here: {shown}; remove them if they change nothing")
 
-    def rope(self, theta: float = 10000.0) -> dict[str, Any]:
-        """Options of `nn.Rotary`: theta and scaling, from rope_parameters or the older rope_theta and rope_scaling."""
+    def rope(self, theta: float = 10000.0, kind: str | None = None) -> dict[str, Any]:
+        """Options of `nn.Rotary`: theta and scaling, from rope_parameters (of one kind of layer, where they stand by kind) or the older rope_theta and
+        rope_scaling."""
         told = dict(self.take("rope_parameters", None) or {})
+        if kind is not None and kind in told:
+            return self._rope(dict(told[kind]), theta)
         base = self.take("rope_theta", None)
         told |= dict(self.take("rope_scaling", None) or {})
-        made: dict[str, Any] = {"theta": float(told.pop("rope_theta", None) or base or theta)}
+        return self._rope(told, base or theta)
+
+    def _rope(self, told: dict[str, Any], theta: float) -> dict[str, Any]:
+        made: dict[str, Any] = {"theta": float(told.pop("rope_theta", None) or theta)}
         share = told.pop("partial_rotary_factor", None) or self.take("partial_rotary_factor", None)
         if share not in (None, 1.0):
             made["partial"] = share
@@ -93,7 +99,7 @@ def _scaling(kind: str, told: dict[str, Any], fields: Fields) -> dict[str, Any]:
     named = {"linear": {"factor": "factor"},
              "llama3": {"factor": "factor", "low_freq_factor": "low", "high_freq_factor": "high", "original_max_position_embeddings": "original"},
              "yarn": {"factor": "factor", "original_max_position_embeddings": "original", "beta_fast": "beta_fast", "beta_slow": "beta_slow",
-                      "attention_factor": "attention_factor", "truncate": "truncate"}}
+                      "attention_factor": "attention_factor", "truncate": "truncate", "mscale": "mscale", "mscale_all_dim": "mscale_all"}}
     if kind not in named:
         raise CheckpointError(f"{fields.where}: rotary positions of type {kind!r}; only default, {', '.join(named)} are supported")
     left = sorted(k for k, v in told.items() if k not in named[kind] and v is not None)
@@ -110,6 +116,6 @@ def rope_written(rotary: Mapping[str, Any]) -> dict[str, Any]:
     scaling = dict(rotary.get("scaling", {}))
     if scaling:
         made["rope_type"] = scaling.pop("kind")
-        back = {"low": "low_freq_factor", "high": "high_freq_factor", "original": "original_max_position_embeddings"}
+        back = {"low": "low_freq_factor", "high": "high_freq_factor", "original": "original_max_position_embeddings", "mscale_all": "mscale_all_dim"}
         made |= {back.get(k, k): v for k, v in scaling.items()}
     return made

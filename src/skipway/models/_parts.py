@@ -58,6 +58,28 @@ class RMSNorm(nn.RMSNorm):
         return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + (self.eps or 0.0))).to(x.dtype)
 
 
+class OffsetRMSNorm(nn.Module):
+    """(1 + w) x / rms(x), all in float32 for every dtype, as Gemma computes it; w starts at 0."""
+
+    offset = 1.0
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., dim) -> (..., dim)."""
+        wide = x.float()
+        if x.dtype != torch.float64:
+            return nn.functional.rms_norm(wide, self.weight.shape, 1.0 + self.weight.float(), self.eps).type_as(x)
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps) * (1.0 + self.weight.float())).type_as(x)
+
+    def extra_repr(self) -> str:
+        """Width and eps."""
+        return f"{self.weight.numel()}, eps={self.eps:g}"
+
+
 class WideRMSNorm(RMSNorm):
     """g x / rms(x) as T5 computes it: the root mean square in float32, the quotient in the dtype that x and it promote to."""
 
@@ -66,6 +88,14 @@ class WideRMSNorm(RMSNorm):
         if x.dtype != torch.float64:
             return nn.RMSNorm.forward(self, x)
         return self.weight * (x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + (self.eps or 0.0)))
+
+
+class ScaledEmbedding(nn.Embedding):
+    """sqrt(dim) E[ids], with the root in the dtype of the embedding."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(batch, tokens) -> (batch, tokens, dim)."""
+        return super().forward(ids) * torch.tensor(self.embedding_dim ** 0.5, dtype=torch.float32, device=self.weight.device).to(self.weight.dtype)
 
 
 class Positions(nn.Embedding):

@@ -92,7 +92,7 @@ class Llama(Model):
         return LlamaConfig(
             dim=f.take("hidden_size"), blocks=f.take("num_hidden_layers"), heads=heads, kv_heads=f.take("num_key_value_heads", heads),
             hidden=f.take("intermediate_size"), vocab=f.take("vocab_size"), head_dim=f.take("head_dim", None), context=f.take("max_position_embeddings", 2048),
-            rotary=f.rope(), eps=f.take("rms_norm_eps", 1e-6), tied=f.take("tie_word_embeddings", False), head=f.head(),
+            rotary=f.rope(), eps=f.take("rms_norm_eps", 1e-6), tied=f.take("tie_word_embeddings", False), head=f.architecture("LlamaForCausalLM", "LlamaModel") == "LlamaForCausalLM",
             attention_bias=f.take("attention_bias", False), mlp_bias=f.take("mlp_bias", False))
 
     def written(self) -> dict[str, Any]:

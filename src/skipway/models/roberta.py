@@ -62,21 +62,7 @@ class RoBERTa(Bert):
 
     def rows(self) -> Iterator[Row]:
         c: Any = self.config
-        yield from named("embed.words", "embeddings.word_embeddings")
-        yield from named("embed.positions", "embeddings.position_embeddings")
-        yield from named("embed.types", "embeddings.token_type_embeddings")
-        yield from named("embed.norm", "embeddings.LayerNorm", True)
-        for k in range(c.blocks):
-            a, m, theirs = f"stack.layers.{2 * k}", f"stack.layers.{2 * k + 1}", f"encoder.layer.{k}"
-            for name in ("query", "key", "value"):
-                yield from named(f"{a}.branch.{name}", f"{theirs}.attention.self.{name}", True)
-            yield from named(f"{a}.branch.output", f"{theirs}.attention.output.dense", True)
-            yield from named(f"{a}.scheme.norm", f"{theirs}.attention.output.LayerNorm", True)
-            yield from named(f"{m}.branch.input", f"{theirs}.intermediate.dense", True)
-            yield from named(f"{m}.branch.output", f"{theirs}.output.dense", True)
-            yield from named(f"{m}.scheme.norm", f"{theirs}.output.LayerNorm", True)
-        if self.pooler is not None:
-            yield from named("pooler", "pooler.dense", True)
+        yield from self.encoder_rows()
         if c.head:
             yield from named("head.dense", "/lm_head.dense", True)
             yield from named("head.norm", "/lm_head.layer_norm", True)

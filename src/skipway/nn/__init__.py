@@ -10,6 +10,7 @@ from skipway.nn.blocks import Encoder as Encoder
 from skipway.nn.blocks import EncoderBlock as EncoderBlock
 from skipway.nn.drop_path import DropPath as DropPath
 from skipway.nn.feed_forward import FeedForward as FeedForward
+from skipway.nn.latent_attention import LatentAttention as LatentAttention
 from skipway.nn.moe import MoE as MoE
 from skipway.nn.moe import load_balance_loss as load_balance_loss
 from skipway.nn.parallel import Parallel as Parallel

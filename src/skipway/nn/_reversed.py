@@ -65,7 +65,8 @@ class _Turn:
         first = next(_tensors(stream))
         self.device = first.device.type
         self.random = (torch.get_rng_state(), *get_device_states(*_tensors(stream))) if layer.training else None
-        self.cast = (torch.is_autocast_enabled(self.device), torch.get_autocast_dtype(self.device))
+        casts = torch.amp.is_autocast_available(self.device)
+        self.cast = (torch.is_autocast_enabled(self.device), torch.get_autocast_dtype(self.device)) if casts else None
 
     def pack(self, tensor: Tensor) -> int:
         self.count += 1
@@ -82,7 +83,8 @@ class _Turn:
                 entered.enter_context(torch.random.fork_rng(devices, device_type=self.device if devices else "cuda"))
                 torch.set_rng_state(cpu)
                 set_device_states(devices, states, device_type=self.device if devices else None)
-            entered.enter_context(torch.autocast(self.device, enabled=self.cast[0], dtype=self.cast[1]))
+            if self.cast is not None:
+                entered.enter_context(torch.autocast(self.device, enabled=self.cast[0], dtype=self.cast[1]))
             before, tensors = self._with_parameters(lambda: self._again(after))
         if len(tensors) != self.count:
             raise RuntimeError(f"sublayer {self.k}, {type(self.layer.branch).__name__}, saved {self.count} tensors in forward and {len(tensors)} "

@@ -29,9 +29,11 @@ class Attention(nn.Module):
     dropout         of the attention weights
     value_residual  "first": gives its value, of shape (batch, kv_heads, keys, head_dim), to those of later layers; "later": its value is
                     l_1 V_first + l_2 V, with l_1 = l_2 = 1/2 at the start, learned (Zhou et al., ResFormer, 2024, arXiv 2410.17897)
+    sinks           one learned score a head (`sink`, 0 at the start) that takes part in every softmax and has no value: a head may look at nothing
+                    (gpt-oss, 2025, arXiv 2508.10925)
     score_residual  adds the scores of the attention before (He et al., RealFormer, 2020, arXiv 2012.11747)
 
-    Runs on scaled_dot_product_attention; with softcap or score_residual it is written out. Raises UsageError when built where heads do not divide,
+    Runs on scaled_dot_product_attention; with softcap, sinks or score_residual it is written out. Raises UsageError when built where heads do not divide,
     and ShapeMismatch at a call with a mask of another shape.
     """
 
@@ -42,7 +44,7 @@ class Attention(nn.Module):
                  context_dim: int | None = None, bias: bool = True, out_bias: bool | None = None,
                  rotary: Rotary | Mapping[str, Any] | bool | None = None, qk_norm: str | None = None,
                  norm: Callable[[int], nn.Module] = nn.RMSNorm, window: int | None = None, scale: float | None = None, softcap: float | None = None,
-                 dropout: float = 0.0, value_residual: str | None = None, score_residual: bool = False) -> None:
+                 dropout: float = 0.0, value_residual: str | None = None, score_residual: bool = False, sinks: bool = False) -> None:
         super().__init__()
         self.heads, self.kv_heads = heads, heads if kv_heads is None else kv_heads
         if self.heads % self.kv_heads or (head_dim is None and dim % heads):
@@ -66,6 +68,7 @@ class Attention(nn.Module):
         self.key_norm = None if qk_norm is None else norm(self.head_dim if qk_norm == "head" else narrow)
         self.rotary = _rotary(rotary, self.head_dim)
         self.mix = nn.Parameter(torch.tensor([0.5, 0.5])) if value_residual == "later" else None
+        self.sink = nn.Parameter(torch.zeros(heads)) if sinks else None
         self.inner: nn.Module | None = None
 
     @property
@@ -140,7 +143,7 @@ class Attention(nn.Module):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, masks: list[Tensor | None], scores: Tensor | None) -> tuple[Tensor, Tensor]:
         queries, keys = q.shape[-2], k.shape[-2]
         dropout = self.dropout if self.training else 0.0
-        written = self.softcap is not None or self.score_residual
+        written = self.softcap is not None or self.score_residual or self.sink is not None
         plain = self.causal and not written and self.window is None and queries == keys and all(m is None for m in masks)
         mask = None if plain else joined([*masks, band(queries, keys, self.causal, self.window, q.device)])
         if not written:
@@ -148,7 +151,7 @@ class Attention(nn.Module):
             return F.scaled_dot_product_attention(q, k, v, mask, dropout, plain, scale=self.scale, enable_gqa=self.heads != self.kv_heads), q
         groups = self.heads // self.kv_heads
         k, v = (t if groups == 1 else t.repeat_interleave(groups, -3) for t in (k, v))
-        return attend(q, k, v, scale=self.scale, mask=mask, softcap=self.softcap, dropout=dropout, earlier=scores)
+        return attend(q, k, v, scale=self.scale, mask=mask, softcap=self.softcap, dropout=dropout, earlier=scores, sinks=self.sink)
 
     def extra_repr(self) -> str:
         """Heads and what differs from a plain attention."""

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from skipway._errors import UsageError
-from skipway.nn.feed_forward import FeedForward, activation
+from skipway.nn.feed_forward import FeedForward, activation, gated
 from skipway.ops.grouped_linear import grouped_linear
 
 
@@ -16,10 +17,11 @@ class MoE(nn.Module):
 
     dim, hidden     width of the stream; width of one expert
     experts, top_k  number of experts; how many of them a token takes
-    kind, bias      of the experts, as in `FeedForward`
+    kind, bias, limit, shift        of the experts, as in `FeedForward`
     shared          width of an expert that every token takes, or None; shared_gate multiplies it by sigmoid(g x)
     scores          "softmax" or "sigmoid" of the router's logits; normalise divides the chosen by their sum; scale multiplies them
     correction      a vector (buffer `correction`, 0 at the start) that is added to the scores for the choice alone: balance without a loss
+    router_dtype    the router multiplies in this dtype, whatever that of the stream; score_dtype: scores are made in it. None: float32 at least
     groups          experts stand in so many groups, and only those of the `top_groups` best are chosen from; a group's score is the sum of
                     its `group_best` best
 
@@ -33,24 +35,27 @@ class MoE(nn.Module):
 
     def __init__(self, dim: int, hidden: int, experts: int, top_k: int = 2, *, kind: str = "swiglu", bias: bool = False,
                  shared: int | None = None, shared_gate: bool = False, scores: str = "softmax", normalise: bool = True, scale: float = 1.0,
-                 correction: bool = False, router_bias: bool = False, groups: int = 1, top_groups: int = 1, group_best: int = 2) -> None:
+                 correction: bool = False, router_bias: bool = False, groups: int = 1, top_groups: int = 1, group_best: int = 2,
+                 router_dtype: torch.dtype | None = None, score_dtype: torch.dtype | None = None, limit: float | None = None,
+                 shift: float = 0.0) -> None:
         super().__init__()
         if not 1 <= top_k <= experts or experts % groups or not 1 <= top_groups <= groups or top_k > top_groups * (experts // groups):
             raise UsageError(f"{experts} experts in {groups} groups, {top_groups} of them, {top_k} a token; wanted equal groups that hold top_k")
         if scores not in ("softmax", "sigmoid") or (shared_gate and shared is None):
             raise UsageError(f"a mixture with scores={scores!r}, shared={shared}, shared_gate={shared_gate}; wanted softmax or sigmoid, "
                              "and a gate only on a shared expert")
-        self.function, gated = activation(kind)
+        self.function, gates = activation(kind)
+        self.router_dtype, self.score_dtype, self.limit, self.shift = router_dtype, score_dtype, limit, shift
         self.kind, self.experts, self.top_k, self.scores, self.normalise, self.scale = kind, experts, top_k, scores, normalise, scale
         self.groups, self.top_groups, self.group_best = groups, top_groups, min(group_best, experts // groups)
         self.router = nn.Linear(dim, experts, router_bias)
         self.input = _matrices(experts, hidden, dim)
-        self.gate = _matrices(experts, hidden, dim) if gated else None
+        self.gate = _matrices(experts, hidden, dim) if gates else None
         self.output = _matrices(experts, dim, hidden)
         self.input_bias = nn.Parameter(torch.zeros(experts, hidden)) if bias else None
-        self.gate_bias = nn.Parameter(torch.zeros(experts, hidden)) if bias and gated else None
+        self.gate_bias = nn.Parameter(torch.zeros(experts, hidden)) if bias and gates else None
         self.output_bias = nn.Parameter(torch.zeros(experts, dim)) if bias else None
-        self.shared = None if shared is None else FeedForward(dim, shared, kind, bias=bias)
+        self.shared = None if shared is None else FeedForward(dim, shared, kind, bias=bias, limit=limit, shift=shift)
         self.shared_gate = nn.Linear(dim, 1, False) if shared_gate else None
         self.register_buffer("correction", torch.zeros(experts) if correction else None)
 
@@ -62,7 +67,7 @@ class MoE(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y like x, and the router's logits, (tokens, experts)."""
         flat = x.reshape(-1, x.shape[-1])
-        logits = self.router(flat)
+        logits = self.router(flat) if self.router_dtype is None else self._routed(flat)
         weights, chosen = self.choose(logits)
         order = chosen.flatten().argsort(stable=True)       # the pairs (token, expert), expert by expert
         rows = order // self.top_k
@@ -74,9 +79,13 @@ class MoE(nn.Module):
             y = y + (more if self.shared_gate is None else torch.sigmoid(self.shared_gate(flat)) * more)
         return y.view_as(x), logits
 
+    def _routed(self, x: Tensor) -> Tensor:
+        weight, bias = self.router.weight, self.router.bias
+        return F.linear(x.to(self.router_dtype), weight.to(self.router_dtype), None if bias is None else bias.to(self.router_dtype))
+
     def choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Weight and number of the experts of each token, both (tokens, top_k)."""
-        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        wide = logits.to(self.score_dtype or torch.promote_types(logits.dtype, torch.float32))
         scores = wide.softmax(-1) if self.scores == "softmax" else wide.sigmoid()
         judged = scores.detach() if self.correction is None else scores.detach() + self.correction
         if self.top_groups < self.groups:
@@ -98,7 +107,7 @@ class MoE(nn.Module):
             y = grouped_linear(v, weight, counts)
             return y if bias is None or who is None else y + bias[who]
         y = linear(x, self.input, self.input_bias)
-        y = self.function(y) if self.gate is None else self.function(linear(x, self.gate, self.gate_bias)) * y
+        y = self.function(y) if self.gate is None else gated(self.function, linear(x, self.gate, self.gate_bias), y, self.limit, self.shift)
         return linear(y, self.output, self.output_bias)
 
     def extra_repr(self) -> str:

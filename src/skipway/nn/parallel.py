@@ -18,18 +18,21 @@ class Parallel(nn.Module):
     norm, dim       norm(dim) makes one norm for each branch, which reads through it; None: all read the same. With the scheme pre_norm and
                     no norms here a block is h + F_1(N(h)) + F_2(N(h)) (GPT-J, PaLM); with the scheme plain and norms here
                     h + F_1(N_1(h)) + F_2(N_2(h)) (GPT-NeoX), and the stack gets final_norm=True.
+    dropout         of what each of them adds
 
     Returns the sum, and behind it what the branches returned besides. Raises ShapeMismatch where two of them differ in shape.
     """
 
     role: ClassVar[str] = "other"
 
-    def __init__(self, branches: Iterable[nn.Module], *, norm: Callable[[int], nn.Module] | None = None, dim: int | None = None) -> None:
+    def __init__(self, branches: Iterable[nn.Module], *, norm: Callable[[int], nn.Module] | None = None, dim: int | None = None,
+                 dropout: float = 0.0) -> None:
         super().__init__()
         self.branches = nn.ModuleList(branches)
         if not len(self.branches) or (norm is not None and dim is None):
             raise SchemeError(f"{len(self.branches)} parallel branches of width {dim}; wanted at least one, and the width where they have norms")
         self.norms = None if norm is None or dim is None else nn.ModuleList(norm(dim) for _ in self.branches)
+        self.dropout = nn.Dropout(dropout) if dropout else None
         self.routes = [takes(b) for b in self.branches]
         self.gives = tuple(name for b in self.branches for name in gives(b))
         per_sample: dict[str, int] = {}
@@ -59,6 +62,8 @@ class Parallel(nn.Module):
             if y is None or (total is not None and y.shape != total.shape):
                 raise ShapeMismatch(f"{path(branch)} returned {None if y is None else tuple(y.shape)}; wanted the shape {tuple(x.shape)} of its "
                                     "input, like the branches beside it")
+            if self.dropout is not None:
+                y = self.dropout(y)
             total = y if total is None else total + y
             own = len(gives(branch))
             named += more[:own]

@@ -13,8 +13,13 @@ SCALINGS: dict[str, tuple[str, ...]] = {        # the options of each kind of sc
     "linear": ("factor",),
     "ntk": ("factor",),
     "llama3": ("factor", "low", "high", "original"),
-    "yarn": ("factor", "original", "beta_fast", "beta_slow", "attention_factor", "truncate"),
+    "yarn": ("factor", "original", "beta_fast", "beta_slow", "attention_factor", "truncate", "mscale", "mscale_all"),
 }
+
+
+def stretch(factor: float, mscale: float = 1.0) -> float:
+    """0.1 mscale ln(factor) + 1, by which yarn makes scores larger; 1 where nothing is stretched."""
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 class Rotary(nn.Module):
@@ -26,7 +31,8 @@ class Rotary(nn.Module):
     interleaved     pairs are neighbours (0, 1), (2, 3), ...; otherwise channel i goes with i + width / 2, as in Llama
     scaling         stretches the positions for contexts longer than those trained on: {"kind": ..., ...} with kind
                     "linear" (factor); "ntk" (factor: theta factor^(width / (width - 2))); "llama3" (factor, low, high, original: long waves are
-                    stretched, short ones kept); "yarn" (factor, original, beta_fast 32, beta_slow 1, attention_factor, truncate True)
+                    stretched, short ones kept); "yarn" (factor, original, beta_fast 32, beta_slow 1, attention_factor, truncate True; mscale, mscale_all: where
+                    both are there, attention_factor is the quotient of their `stretch`)
 
     x is (batch, heads, tokens, head_dim); positions (tokens) or (batch, tokens), by default 0, 1, 2, ... Angles are computed in float32.
     Raises UsageError where a width is odd or an option unknown. Source: Su et al., RoFormer, 2021, arXiv 2104.09864.
@@ -105,7 +111,7 @@ def _llama3(plain: Tensor, factor: float, original: int, low: float = 1.0, high:
 
 
 def _yarn(plain: Tensor, width: int, theta: float, factor: float, original: int, beta_fast: float = 32.0, beta_slow: float = 1.0,
-          attention_factor: float | None = None, truncate: bool = True) -> tuple[Tensor, float]:
+          attention_factor: float | None = None, truncate: bool = True, mscale: float = 0.0, mscale_all: float = 0.0) -> tuple[Tensor, float]:
     """Pairs that turn more often than beta_fast are kept, less often than beta_slow stretched, those between mixed along the index of the pair."""
     def pair(turns: float) -> float:
         return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -115,5 +121,6 @@ def _yarn(plain: Tensor, width: int, theta: float, factor: float, original: int,
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, width - 1)
     stretched = ((torch.arange(width // 2, dtype=torch.float32) - first) / max(last - first, 0.001)).clamp(0, 1)
-    amplitude = attention_factor if attention_factor is not None else (0.1 * math.log(factor) + 1.0 if factor > 1 else 1.0)
+    own = stretch(factor, mscale) / stretch(factor, mscale_all) if mscale and mscale_all else stretch(factor)
+    amplitude = own if attention_factor is None else attention_factor
     return plain * (stretched / factor + 1 - stretched), amplitude

@@ -16,8 +16,8 @@ def by_token(lanes: Tensor) -> Tensor:
 
 
 def as_lanes(tokens: Tensor, like: Tensor) -> Tensor:
-    """(tokens, m, dim) -> (m, ..., dim), without a copy, with the token axes of lanes."""
-    return tokens.view(*like.shape[1:-1], *tokens.shape[1:]).movedim(-2, 0)
+    """(tokens, m, dim) -> (m, ..., dim), without a copy, with the token axes of `like`, (..., dim)."""
+    return tokens.view(*like.shape[:-1], *tokens.shape[1:]).movedim(-2, 0)
 
 
 def for_tokens(matrix: Tensor, tokens: Tensor) -> Tensor:

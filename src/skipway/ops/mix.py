@@ -27,7 +27,7 @@ class _Mix(Function):
     @staticmethod
     def forward(lanes: Tensor, matrix: Tensor) -> Tensor:
         x = by_token(lanes)
-        return as_lanes(bmm(for_tokens(matrix, x), x), lanes)
+        return as_lanes(bmm(for_tokens(matrix, x), x), lanes[0])
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -37,4 +37,4 @@ class _Mix(Function):
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
         lanes, matrix = ctx.saved_tensors
         x, g = by_token(lanes), by_token(g)
-        return as_lanes(bmm(for_tokens(matrix, x).mT, g), lanes), summed(bmm(g, x.mT), matrix)
+        return as_lanes(bmm(for_tokens(matrix, x).mT, g), lanes[0]), summed(bmm(g, x.mT), matrix)

@@ -44,4 +44,4 @@ class _ReadLanes(Function):
         x, g = by_token(lanes), g.reshape(-1, 1, lanes.shape[-1])
         weights = for_tokens(weight.unsqueeze(-2), x).mT
         by_lanes = weights * g if on is None else torch.addcmul(by_token(on), weights, g)
-        return as_lanes(by_lanes, lanes), summed(bmm(x, g.mT), weight)
+        return as_lanes(by_lanes, lanes[0]), summed(bmm(x, g.mT), weight)

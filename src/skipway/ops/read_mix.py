@@ -11,10 +11,10 @@ from skipway.ops._owned import owned
 
 
 def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """sum_i weight_i lanes_i, and the lanes sum_i matrix_ji lanes_i.
+    """sum_i weight_i lanes_i, and the mixed lanes sum_i matrix_ji lanes_i, token by token, for `write_over`.
 
-    lanes (n, ..., dim); weight (n,), matrix (n, n), the same for all tokens, or with the token axes before. Gives (..., dim) and (n, ..., dim) in the dtype of the
-    lanes. Only the lanes are kept for backward, which makes one tensor of their size.
+    lanes (n, ..., dim); weight (n,), matrix (n, n), the same for all tokens, or with the token axes before. Gives (..., dim) and (tokens, n, dim) in the
+    dtype of the lanes. Only the lanes are kept for backward, which makes one tensor of their size.
     """
     return _ReadMix.apply(lanes, weight.to(lanes.dtype), matrix.to(lanes.dtype))        # type: ignore[no-any-return]
 
@@ -22,7 +22,7 @@ def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Ten
 def plain(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The same as broadcast products and sums."""
     x = lanes.movedim(0, -2)
-    return (weight.unsqueeze(-1) * x).sum(-2), (matrix.unsqueeze(-1) * x.unsqueeze(-3)).sum(-2).movedim(-2, 0)
+    return (weight.unsqueeze(-1) * x).sum(-2), (matrix.unsqueeze(-1) * x.unsqueeze(-3)).sum(-2).flatten(0, -3)
 
 
 class _ReadMix(Function):
@@ -31,7 +31,7 @@ class _ReadMix(Function):
     @staticmethod
     def forward(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         x = by_token(lanes)
-        return bmm(for_tokens(weight.unsqueeze(-2), x), x).view(lanes.shape[1:]), as_lanes(bmm(for_tokens(matrix, x), x), lanes)
+        return bmm(for_tokens(weight.unsqueeze(-2), x), x).view(lanes.shape[1:]), bmm(for_tokens(matrix, x), x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
@@ -40,8 +40,8 @@ class _ReadMix(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor, on: Tensor) -> tuple[Tensor, ...]:
         lanes, weight, matrix = ctx.saved_tensors
-        x, g, on = by_token(lanes), g.reshape(-1, 1, lanes.shape[-1]), by_token(on)
+        x, g = by_token(lanes), g.reshape(-1, 1, lanes.shape[-1])
         weights = for_tokens(weight.unsqueeze(-2), x).mT
         by_lanes = bmm(for_tokens(matrix, x).mT, on)
         by_lanes = by_lanes.addcmul_(weights, g) if owned(lanes) else torch.addcmul(by_lanes, weights, g)
-        return as_lanes(by_lanes, lanes), summed(bmm(x, g.mT), weight), summed(bmm(on, x.mT), matrix)
+        return as_lanes(by_lanes, lanes[0]), summed(bmm(x, g.mT), weight), summed(bmm(on, x.mT), matrix)

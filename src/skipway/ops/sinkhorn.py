@@ -15,8 +15,9 @@ def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
     logits (..., n, n), rows first. Gives the last M: its rows sum to 1 exactly, its columns as well as the iterations made them.
     Entries more than 80 below the largest of their column count as 80 below.
     """
-    moved = logits.movedim((-2, -1), (0, 1))                # tokens last: sums over lanes are then adds of whole vectors
-    return _Sinkhorn.apply(moved, iterations)[0].movedim((0, 1), (-2, -1))      # type: ignore[no-any-return]
+    n = logits.shape[-1]
+    moved = logits.reshape(-1, n, n).movedim(0, -1).contiguous()        # tokens last: sums over lanes are then adds of whole vectors
+    return _Sinkhorn.apply(moved, iterations)[0].movedim(-1, 0).reshape(logits.shape)       # type: ignore[no-any-return]
 
 
 def plain(logits: Tensor, iterations: int = 20) -> Tensor:
@@ -56,7 +57,7 @@ class _Sinkhorn(Function):
         if g is None:
             return None, None
         logits, m, *sums = ctx.saved_tensors
-        q = m * g
+        q = m * g.contiguous()
         for k in reversed(range(len(sums))):
             q = torch.addcmul(q, m, q.sum(k % 2, keepdim=True), value=-1)
             m = m * sums[k]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from skipway.ops.read_mix import read_mix
-from skipway.ops.write_lanes import write_lanes
+from skipway.ops.write_over import write_over
 from skipway.schemes._base import Scheme, Traffic
 from skipway.schemes._lanes import born, gated, one_of, several
 
@@ -60,7 +60,7 @@ class Hyper(Scheme):
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         mixed, b = memo
-        return write_lanes(mixed, y, b, fresh=True)
+        return write_over(mixed, y, b)
 
     def leave(self, stream: Tensor) -> Tensor:
         return stream.mean(0) if self.mean else stream.sum(0)

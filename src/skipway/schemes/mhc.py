@@ -23,7 +23,7 @@ from skipway._errors import SchemeError
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.read_mix import read_mix
 from skipway.ops.sinkhorn import sinkhorn
-from skipway.ops.write_lanes import write_lanes
+from skipway.ops.write_over import write_over
 from skipway.schemes._base import Scheme, Traffic
 from skipway.schemes._lanes import born, gated, one_of, several
 
@@ -69,7 +69,7 @@ class ManifoldHyper(Scheme):
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         mixed, q = memo
-        return write_lanes(mixed, y, q, fresh=True)
+        return write_over(mixed, y, q)
 
     def leave(self, stream: Tensor) -> Tensor:
         if not self.gated:

@@ -36,18 +36,18 @@ class UnetSkips(Scheme):
         starts, ends = self.index % self.per_block == 0, (self.index + 1) % self.per_block == 0
         self.norm = self.make_norm(self.dim)
         self.keeps = ends and self.block < pairs
-        self.joins = starts and self.block >= self.blocks - pairs
-        self.merge = nn.Linear(2 * self.dim, self.dim) if self.joins and join == "linear" else None
-        if self.joins and join == "add":
+        self.mirrors = starts and self.block >= self.blocks - pairs
+        self.merge = nn.Linear(2 * self.dim, self.dim) if self.mirrors and join == "linear" else None
+        if self.mirrors and join == "add":
             self.weight = self.vector(start, 1)
-        self.traffic = Traffic(3 + 2 * self.joins, 2 + self.joins)
+        self.traffic = Traffic(3 + 2 * self.mirrors, 2 + self.mirrors)
 
     def enter(self, x: Tensor) -> State:
         return (x,)
 
     def read(self, stream: State) -> tuple[Tensor, State]:
         h, *states = stream
-        if self.joins:
+        if self.mirrors:
             state = states.pop()
             h = self.merge(torch.cat([h, state], -1)) if self.merge is not None else h + self.weight * state
         return self.norm(h), (h, *states)

@@ -131,7 +131,7 @@ class Joins:
         state: State | None = sb
         through = times(g.gain[b], fb)
         normed = False
-        while state is not None and state is not sa and state.depth > sa.depth and (state.via == "join" or (passed and state.via in NORMED)):
+        while state is not None and state is not sa and state.depth > sa.depth and (state.via == "join" or (passed and _behind_a_join(state, sa))):
             if state.via == "join":
                 passed.append(self.by_state[state])
                 through = times(through, passed[-1].gain)
@@ -340,6 +340,11 @@ class Joins:
         if not found[start]:
             return None
         return Region(sorted(n for n, r in found.items() if r and n not in hits), hits, found[start] == 2)
+
+
+def _behind_a_join(state: State, since: State) -> bool:
+    """Whether a norm stands on a sum, as a post-norm does, and not on the stream that a sublayer reads through it."""
+    return state.via in NORMED and state.prev is not None and state.prev is not since and state.prev.via in ("join", *NORMED)
 
 
 def _parted(state: State | None, since: State) -> bool:
