@@ -1,5 +1,5 @@
-"""Writes the generated pages: docs/rules.md and the table of rules in README.md, from the docstrings of skipway.rules; docs/schema/ and the
-tables in docs/json.md, from the dataclasses.
+"""Writes the generated pages: docs/rules.md and the table of rules in README.md, from the docstrings of skipway.rules; docs/schemes.md from those
+of skipway.schemes; docs/schema/ and the tables in docs/json.md, from the dataclasses.
 
     python docs/generate.py            writes what has changed and names it
     python docs/generate.py --check    writes nothing; exit status 1 where a page is stale
@@ -9,6 +9,7 @@ import pathlib
 import sys
 
 from _schemas import schemas, with_tables
+from _schemes_page import schemes_page
 
 from skipway.cli._pages import Page, pages
 
@@ -63,6 +64,7 @@ def main(arguments: list[str]) -> int:
     found = pages()
     front = ROOT / "README.md"
     wanted = {ROOT / "docs" / "rules.md": rules_page(found), front: readme(front.read_text(encoding="utf-8"), found)}
+    wanted[ROOT / "docs" / "schemes.md"] = schemes_page()
     wanted |= {ROOT / "docs" / "schema" / name: text for name, text in schemas().items()}
     machine = ROOT / "docs" / "json.md"
     wanted[machine] = with_tables(machine.read_text(encoding="utf-8"))

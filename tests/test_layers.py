@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str] | None] = {
     "models": {"nn", "schemes"},
     "checks": {"rules", "wiring"},
     "targets": {"ops", "kernels", "schemes", "wiring", "nn", "rules", "probing", "surgery", "models", "checks"},
-    "lab": {"ops", "kernels", "schemes", "wiring", "nn", "rules", "probing", "surgery", "models", "checks"},
+    "lab": {"ops", "kernels", "schemes", "wiring", "nn", "rules", "probing", "surgery", "models", "checks", "targets"},
     "report": set(),
     "cli": None, "pytest_plugin": None, "__init__": None, "__main__": None,
 }

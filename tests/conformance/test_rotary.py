@@ -47,8 +47,9 @@ def test_llama_attention() -> None:
             attend, feed = mine.layers[2 * k], mine.layers[2 * k + 1]
             for own, other in ((attend.branch.query, block.self_attn.q_proj), (attend.branch.key, block.self_attn.k_proj),
                                (attend.branch.value, block.self_attn.v_proj), (attend.branch.output, block.self_attn.o_proj),
-                               (feed.branch.gate, block.mlp.gate_proj), (feed.branch.input, block.mlp.up_proj), (feed.branch.output, block.mlp.down_proj),
-                               (attend.scheme.norm, block.input_layernorm), (feed.scheme.norm, block.post_attention_layernorm)):
+                               (feed.branch.gate, block.mlp.gate_proj), (feed.branch.input, block.mlp.up_proj),
+                               (feed.branch.output, block.mlp.down_proj), (attend.scheme.norm, block.input_layernorm),
+                               (feed.scheme.norm, block.post_attention_layernorm)):
                 own.weight.copy_(other.weight)
         mine.final_norm.weight.copy_(theirs.norm.weight)
         ids = torch.randint(0, 11, (2, 9))

@@ -306,6 +306,8 @@ def test_check_recovers_it(name: str) -> None:
         assert [f.code for f in loud] == ["SKW101"]
         return
     assert loud == []
+    if not schemes.load(name).recovered:
+        return
     main = [s for s in report.wiring.streams if s.main]
     scheme = stack.layers[-1].scheme
     assert [s.lanes for s in main] == [scheme.lanes] * (1 + len(scheme.beside))

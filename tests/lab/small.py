@@ -9,7 +9,8 @@ def arm(**fields: Any) -> Arm:
     usual: dict[str, Any] = {
         "name": "pre_norm", "variant": "pre_norm", "group": "", "baseline": False, "scheme": "pre_norm", "options": {},
         "factory": None,
-        "task": "copy:symbols=4,length=3", "data": None, "depth": 1, "width": 8, "heads": 2, "norm": "layer_norm", "init": "lecun", "dtype": "float32",
+        "task": "copy:symbols=4,length=3",
+        "data": None, "depth": 1, "width": 8, "heads": 2, "norm": "layer_norm", "init": "lecun", "dtype": "float32",
         "batch": 4, "steps": 12, "warmup": 2, "schedule": "cosine", "optimizer": "adamw", "weight_decay": 0.01, "clip": 1.0, "evaluate": 4,
         "held_out": 2, "probes": (0, 12), "checkpoint": 5, "device": "cpu"}
     return Arm(**{**usual, **fields})

@@ -93,7 +93,7 @@ def test_matched_parameters() -> None:
 
 @pytest.mark.parametrize("match", ["flops", "time"])
 def test_matched_operations_and_time(match: str) -> None:
-    found = plan(Study(**{**SMALL, "steps": 1000}, variants=["pre_norm", {"name": "deep", "variant": "pre_norm", "depth": 3}], match=match))
+    found = plan(Study(**{**SMALL, "steps": 1000}, variants=["pre_norm", {"name": "deep", "variant": "pre_norm", "depth": 8}], match=match))
     base, deep = found.arms
     if match == "flops":
         assert deep.steps * deep.flops == pytest.approx(base.steps * base.flops, rel=0.01)

@@ -153,7 +153,7 @@ def test_what_must_not_change_a_verdict(base: "list[float]", seed: int, shift: f
 
 @pytest.mark.parametrize("variants", [2, 4])
 def test_a_against_a_and_a_planted_effect(variants: int) -> None:
-    """200 small studies each; bench/statistics.py does 2,000 of many kinds."""
+    """200 small studies each; bench/verdicts.py does 2,000 of many kinds."""
     rng, false, found = np.random.default_rng(variants), 0, 0
     for _ in range(200):
         shared = rng.normal(0, 0.7, 10)

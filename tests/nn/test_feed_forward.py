@@ -25,8 +25,8 @@ def silu(v: Tensor) -> Tensor:
     return v / (1 + torch.exp(-v))
 
 
-FUNCTIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": lambda v: v.clamp(min=0), "relu2": lambda v: v.clamp(min=0) ** 2, "silu": silu, "swiglu": silu,
-             "geglu": gelu, "geglu_tanh": gelu_tanh, "reglu": lambda v: v.clamp(min=0)}
+FUNCTIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": lambda v: v.clamp(min=0), "relu2": lambda v: v.clamp(min=0) ** 2, "silu": silu,
+             "swiglu": silu, "geglu": gelu, "geglu_tanh": gelu_tanh, "reglu": lambda v: v.clamp(min=0)}
 
 
 @pytest.mark.parametrize("kind", FUNCTIONS)
@@ -133,7 +133,7 @@ def test_compiled_without_a_break(options: dict[str, Any]) -> None:
 
 def test_router_logits_come_out_of_a_stack() -> None:
     stack = Stack([MoE(DIM, HIDDEN, 4), nn.Linear(DIM, DIM), MoE(DIM, HIDDEN, 4)], DIM)
-    y, extras = stack(torch.randn(2, 3, DIM), extras=True)
+    _, extras = stack(torch.randn(2, 3, DIM), extras=True)
     assert [len(e) for e in extras] == [1, 0, 1] and extras[0][0].shape == (6, 4)
     assert stack.layers[0].scheme.role == "moe"
     block = Residual(MoE(DIM, HIDDEN, 4), DIM, drop_path=0.5)

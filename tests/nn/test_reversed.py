@@ -179,6 +179,32 @@ def test_wrong_use_is_refused() -> None:
         torch.autograd.grad(y, x, create_graph=True)
 
 
+def relative(scheme: str, blocks: int, dtype: torch.dtype, stream: torch.dtype | None, **options: float) -> float:
+    """How far the gradient of x is off that of the stored run, of its length."""
+    found = []
+    for kept in ("stored", "reversed"):
+        model = stack(scheme, kept, blocks=blocks, stream_dtype=stream, **options).to(dtype)
+        x = data().detach().to(dtype).requires_grad_()
+        found.append(torch.autograd.grad(model(x).sin().sum(), x)[0].double())
+    return float((found[1] - found[0]).norm() / found[0].norm())
+
+
+@pytest.mark.parametrize(("scheme", "dtype", "stream", "bar"), [
+    ("reversible", torch.float32, None, 1e-5), ("reversible", torch.bfloat16, torch.float32, 1e-2), ("momentum", torch.float32, torch.float64, 1e-6),
+    ("momentum", torch.bfloat16, torch.float64, 1e-2)], ids=str)
+def test_deep_stacks_are_exact_where_the_stream_is_wide_enough(scheme: str, dtype: torch.dtype, stream: torch.dtype | None, bar: float) -> None:
+    assert relative(scheme, 48, dtype, stream) < bar
+
+
+def test_a_stream_too_narrow_to_be_undone_is_refused() -> None:
+    """Measured without the refusal: 0.8 % off for momentum in float32, 3 % for reversible in bfloat16, both at 48 blocks."""
+    with pytest.raises(SchemeError, match=r"undoing 96 sublayers of momentum in torch.float32 is off by about 3e-03 .*stream_dtype=torch.float64"):
+        relative("momentum", 48, torch.float32, None)
+    with pytest.raises(SchemeError, match=r"undoing 8 sublayers of reversible in torch.bfloat16 .*stream_dtype=torch.float32"):
+        relative("reversible", 4, torch.bfloat16, None)
+    assert relative("momentum", 48, torch.float32, None, gamma=0.99) < 1e-5
+
+
 def test_a_planted_fault_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the replay of the generator, and with an undo that is a little off, gradients differ."""
     from skipway.nn import _reversed

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import skipway
-from skipway._errors import SchemeError, ShapeMismatch, UsageError
+from skipway._errors import ShapeMismatch, UsageError
 from skipway.nn import ResNet, VisionTransformer
 
 
@@ -83,9 +83,19 @@ def test_schemes_that_read_the_stream_as_it_is(scheme: str, options: dict[str, A
 
 
 @pytest.mark.parametrize("scheme", ["pre_norm", "hyper", "dense_former", "reversible"])
-def test_other_schemes_are_refused(scheme: str) -> None:
-    with pytest.raises(SchemeError, match=f"scheme {scheme} norms what a block reads or keeps more than one tensor"):
-        small(scheme=scheme)
+def test_other_schemes_stand_on_the_stack_of_a_stage(scheme: str) -> None:
+    """Two blocks of the first stage on one stream, the block that changes the width joined plainly, the last block on a stream of its own."""
+    model = small(scheme=scheme).eval()
+    one, change, two = model.blocks
+    assert [len(stage.stack.layers) for stage in (one, two)] == [2, 1] and change.scheme.name() == "plain"
+    h = torch.randn(2, 4, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(one(h), F.relu(one.stack(h.movedim(1, -1)).movedim(-1, 1)))
+    if scheme == "pre_norm":
+        first, second = one.stack.layers
+        s = h + first.branch.convolutions(first.scheme.norm(h.movedim(1, -1)).movedim(-1, 1))
+        s = s + second.branch.convolutions(second.scheme.norm(s.movedim(1, -1)).movedim(-1, 1))
+        torch.testing.assert_close(one(h), F.relu(s))
+    assert model(image()).shape == (2, 3)
 
 
 def test_stochastic_depth_grows_over_the_blocks_and_drops_samples() -> None:

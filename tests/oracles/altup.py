@@ -24,7 +24,7 @@ def token(x: Tensor, branches: Branches, p: Parameters, config: Config, lanes: i
                 m = router(p[k], stream[a])
                 for i in range(n):
                     for j in range(n):
-                        coefficient[i][j] = coefficient[i][j] + sum(p[k]["predict_gate"][j, i, r] * m[r] for r in range(n))
+                        coefficient[i][j] = coefficient[i][j] + sum(p[k]["predict_gate"][i, j, r] * m[r] for r in range(n))
             stream = [sum(coefficient[i][j] * stream[j] for j in range(n)) for i in range(n)]
             z = stream[a]
         z = z + f(layer_norm(z, p[k]))

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-import skipway
 from skipway._errors import SkipwayError, StudyError
 from skipway.lab import _cost
 from skipway.lab._arms import Wanted, wanted
@@ -17,6 +16,7 @@ from skipway.lab._study import Study
 from skipway.lab.records import Arm, Trial
 from skipway.lab.tasks import Task
 from skipway.lab.tasks import build as build_task
+from skipway.wiring.trace import trace
 
 PROBE = 0.5             # seconds of one look at depth, of a small model
 START = 4.0             # seconds until a worker runs its first step
@@ -133,7 +133,7 @@ def _wiring(model: nn.Module, task: Task) -> tuple[dict[str, Any], tuple[str, ..
     inputs = task.batch("train", 0, 0, 2).inputs
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     try:
-        return skipway.trace(model, inputs.to(device, model_dtype(model) if inputs.is_floating_point() else None)).to_dict(), ()
+        return trace(model, inputs.to(device, model_dtype(model) if inputs.is_floating_point() else None)).to_dict(), ()
     except SkipwayError as error:
         return {}, (f"its wiring could not be read: {error}",)
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from skipway.models._fields import Fields
 from skipway.nn import Stack
+from skipway.nn.resnet import ConvBlock
 from skipway.nn.sublayer import Sublayer
 
 C = TypeVar("C", bound="Config")
@@ -109,7 +110,8 @@ class Model(nn.Module):
     def watching(self, wanted: bool) -> Iterator[list[Any]]:
         """Collects the stream after every sublayer of every stack while a forward runs."""
         states: list[Any] = []
-        hooks = [m.register_forward_hook(lambda _, __, out: states.append(out[0])) for m in self.modules() if wanted and isinstance(m, Sublayer)]
+        joins = [m for m in self.modules() if wanted and isinstance(m, (Sublayer, ConvBlock))]
+        hooks = [m.register_forward_hook(lambda _, __, out: states.append(out[0] if isinstance(out, tuple) else out)) for m in joins]
         try:
             yield states
         finally:

@@ -13,7 +13,6 @@ from skipway._errors import CheckpointError
 from skipway.models._base import Model, Row
 from skipway.models._build import PACKAGE, family, names
 from skipway.models._fields import Fields
-from skipway.nn import Rotary
 
 SHARD = 5 * 10 ** 9                     # bytes of a file, at most
 
@@ -37,8 +36,9 @@ def load(folder: str | pathlib.Path, *, device: str | torch.device = "cpu") -> M
     prefix = kind.PREFIX if any(name.startswith(kind.PREFIX) for name in tensors.names) else ""
     model.load_state_dict(dict(_ours(model, tensors, prefix)), strict=False, assign=True)
     for module in model.modules():
-        if isinstance(module, Rotary):
-            module.reset()
+        reset = getattr(module, "reset", None)              # tables of positions, which were computed without memory
+        if callable(reset):
+            reset()
     tie(model)
     return model.to(device).eval()
 

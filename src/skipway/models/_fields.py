@@ -119,3 +119,13 @@ def rope_written(rotary: Mapping[str, Any]) -> dict[str, Any]:
         back = {"low": "low_freq_factor", "high": "high_freq_factor", "original": "original_max_position_embeddings", "mscale_all": "mscale_all_dim"}
         made |= {back.get(k, k): v for k, v in scaling.items()}
     return made
+
+
+def classes(fields: Fields) -> int:
+    """The number of classes: of names, or told; two where neither is there."""
+    return len(fields.data.get("id2label") or ()) or int(fields.data.get("num_labels") or 2)
+
+
+def classes_written(count: int) -> dict[str, Any]:
+    """Names for so many classes."""
+    return {"id2label": {str(k): f"LABEL_{k}" for k in range(count)}, "label2id": {f"LABEL_{k}": k for k in range(count)}}

@@ -34,6 +34,11 @@ def initial_normal(model: nn.Module, std: float | Callable[[str, nn.Module], flo
     tie(model)
 
 
+def padded(attention_mask: Tensor | None) -> Tensor | None:
+    """A padding mask, (batch, tokens) with 1 for a real token, as attentions take it."""
+    return None if attention_mask is None else attention_mask.bool()
+
+
 def causal(attention_mask: Tensor | None, position_ids: Tensor | None) -> dict[str, Any]:
     """Arguments of causal attentions for a padding mask, (batch, tokens) with 1 for a real token, and positions."""
     made: dict[str, Any] = {}
@@ -107,6 +112,40 @@ class Positions(nn.Embedding):
         if positions is None and tokens > self.num_embeddings:
             raise ShapeMismatch(f"{tokens} tokens, and the model has {self.num_embeddings} positions; cut the input, or build it with a longer context")
         return super().forward(torch.arange(tokens, device=ids.device) if positions is None else positions)
+
+
+class Waves(nn.Module):
+    """P[p, i] = sin(p / 10000^(2 i / dim)) in the first half of the channels, the cosines in the second; interleaved: P[p, 2 i] the sine,
+    P[p, 2 i + 1] the cosine. Computed in float64, kept in float32."""
+
+    table: Tensor
+
+    def __init__(self, context: int, dim: int, interleaved: bool = False) -> None:
+        super().__init__()
+        self.context, self.dim, self.interleaved = context, dim, interleaved
+        self.register_buffer("table", self.made(), persistent=False)
+
+    def made(self) -> Tensor:
+        """The table, (context, dim)."""
+        place = torch.arange(self.context, dtype=torch.float64)[:, None]
+        angles = place / 10000.0 ** (torch.arange(0, self.dim, 2, dtype=torch.float64) / self.dim)
+        table = torch.stack((angles.sin(), angles.cos()), -1).flatten(1) if self.interleaved else torch.cat((angles.sin(), angles.cos()), -1)
+        return table[:, :self.dim].float()
+
+    def reset(self) -> None:
+        """Computes the table anew, as is needed where the module was built on the meta device."""
+        with torch.device("cpu"):
+            self.table = self.made()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids (batch, tokens) -> (tokens, dim). Raises ShapeMismatch beyond the context."""
+        if ids.shape[1] > self.context:
+            raise ShapeMismatch(f"{ids.shape[1]} tokens, and the model has {self.context} positions; cut the input, or build it with a longer context")
+        return self.table[:ids.shape[1]]
+
+    def extra_repr(self) -> str:
+        """Size and order."""
+        return f"{self.context}, {self.dim}" + (", interleaved" if self.interleaved else "")
 
 
 def one_set_of_norms(stack: Stack, owners: Sequence[int]) -> None:

@@ -14,6 +14,7 @@ from skipway.nn.latent_attention import LatentAttention as LatentAttention
 from skipway.nn.moe import MoE as MoE
 from skipway.nn.moe import load_balance_loss as load_balance_loss
 from skipway.nn.parallel import Parallel as Parallel
+from skipway.nn.relative import RelativeBias as RelativeBias
 from skipway.nn.residual import Residual as Residual
 from skipway.nn.resnet import ResNet as ResNet
 from skipway.nn.rotary import Rotary as Rotary

@@ -15,13 +15,17 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.func import functional_call
 from torch.utils.checkpoint import get_device_states, set_device_states
 
+from skipway._errors import SchemeError
 from skipway.nn._join import Join
+
+OFF = 1e-4              # share of the stream that rounding may move it by, on the way back through all sublayers
 
 
 class Tape:
-    """The sublayers of one pass and the last stream."""
+    """The sublayers of one pass and the last stream. Raises SchemeError where rounding would spoil the way back through `depth` of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
         self.turns: list[_Turn] = []
         self.end: Any = None
         self.stream: Any = None                             # what stood behind sublayer `self.at`
@@ -30,6 +34,8 @@ class Tape:
 
     def step(self, layer: Join, stream: Any, compute: torch.dtype, kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
         """One sublayer, forward."""
+        if not self.turns:
+            _exact(layer, next(_tensors(stream)).dtype, self.depth)
         turn = _Turn(self, len(self.turns), layer, stream, compute, kwargs)
         self.turns.append(turn)
         with saved_tensors_hooks(turn.pack, turn.unpack):
@@ -132,6 +138,14 @@ class _Held(nn.Module):
 
     def forward(self, run: Callable[[], Any]) -> Any:
         return run()
+
+
+def _exact(layer: Join, dtype: torch.dtype, depth: int) -> None:
+    off = torch.finfo(dtype).eps * layer.scheme.undo_growth ** depth
+    if off > OFF:
+        wider = torch.float32 if torch.finfo(torch.float32).eps * layer.scheme.undo_growth ** depth <= OFF else torch.float64
+        raise SchemeError(f"undoing {depth} sublayers of {layer.scheme.name()} in {dtype} is off by about {off:.0e} of the stream, and so would "
+                          f'gradients be; give stream_dtype={wider}, or activations="stored"')
 
 
 def _sharded(parameter: Tensor) -> bool:

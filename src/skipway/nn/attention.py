@@ -33,8 +33,8 @@ class Attention(nn.Module):
                     (gpt-oss, 2025, arXiv 2508.10925)
     score_residual  adds the scores of the attention before (He et al., RealFormer, 2020, arXiv 2012.11747)
 
-    Runs on scaled_dot_product_attention; with softcap, sinks or score_residual it is written out. Raises UsageError when built where heads do not divide,
-    and ShapeMismatch at a call with a mask of another shape.
+    Runs on scaled_dot_product_attention; with softcap, sinks or score_residual it is written out. Raises UsageError when built where heads do not
+    divide, and ShapeMismatch at a call with a mask of another shape.
     """
 
     per_sample: ClassVar[Mapping[str, int]] = {"context": 3, "context_mask": 2, "mask": 4, "key_mask": 2, "positions": 2, "first_value": 4,

@@ -101,11 +101,9 @@ class MoE(nn.Module):
 
     def _experts(self, x: Tensor, counts: Tensor) -> Tensor:
         """Every pair's expert on its token. x is (pairs, dim), sorted by expert, counts[e] pairs for expert e."""
-        who = torch.repeat_interleave(torch.arange(self.experts, device=x.device), counts, output_size=len(x)) if self.input_bias is not None else None
-
         def linear(v: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             y = grouped_linear(v, weight, counts)
-            return y if bias is None or who is None else y + bias[who]
+            return y if bias is None else y + bias.repeat_interleave(counts, 0, output_size=len(v))
         y = linear(x, self.input, self.input_bias)
         y = self.function(y) if self.gate is None else gated(self.function, linear(x, self.gate, self.gate_bias), y, self.limit, self.shift)
         return linear(y, self.output, self.output_bias)

@@ -12,6 +12,7 @@ from skipway._errors import SchemeError, ShapeMismatch, UsageError
 from skipway.nn._initial import start
 from skipway.nn._paths import path
 from skipway.nn.drop_path import DropPath
+from skipway.nn.stack import Stack
 from skipway.schemes import Scheme
 
 BLOCKS = ("basic", "bottleneck", "pre_activation", "pre_bottleneck")
@@ -87,6 +88,40 @@ class ConvBlock(nn.Module):
         return F.pad(x, (0, 0, 0, 0, self.grows // 2, self.grows - self.grows // 2)) if self.grows else x
 
 
+class ChannelsFirst(nn.Module):
+    """Convolutions as a branch of a stream whose channels stand last, (batch, h, w, channels)."""
+
+    role = "conv"
+
+    def __init__(self, convolutions: Convolutions) -> None:
+        super().__init__()
+        self.convolutions = convolutions
+
+    def weights(self, kind: str) -> Iterable[Tensor]:
+        """Its kernels by kind."""
+        return self.convolutions.weights(kind)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The result, not yet added."""
+        y: Tensor = self.convolutions(x.movedim(-1, 1))
+        return y.movedim(1, -1)
+
+
+class Stage(nn.Module):
+    """Blocks of one width on one `Stack`, for schemes that norm what a block reads or keep more than one tensor; behind them a relu."""
+
+    def __init__(self, branches: Sequence[Convolutions], dim: int, scheme: str, drop_path: Sequence[float], last: bool, **options: Any) -> None:
+        super().__init__()
+        self.before = branches[0].before
+        self.stack = Stack([ChannelsFirst(b) for b in branches], dim, scheme, per_block=1, drop_path=drop_path, init=False,
+                           final_norm=None if last and not self.before else False, **options)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, h, w) -> the same shape."""
+        y: Tensor = self.stack(x.movedim(1, -1)).movedim(-1, 1)
+        return y if self.before else F.relu(y)
+
+
 class ResNet(nn.Module):
     """Stages of residual blocks; each stage but the first halves the size of the image and doubles the channels.
 
@@ -96,12 +131,15 @@ class ResNet(nn.Module):
     shortcut        "A" zeros for new channels, "B" a projection where the shape changes, "C" a projection everywhere
     stem            "image": 7x7 with stride 2 and a pooling with stride 2; "small": 3x3, for images of 32 pixels
     classes         outputs of the head; 0: the pooled features
-    scheme, options a scheme that reads the stream as it is and keeps one tensor: plain, scaled, rezero, skip_init, layer_scale, none ...
+    scheme, options any scheme. One that reads the stream as it is and keeps one tensor (plain, rezero, layer_scale, ...) stands at every block. With any
+                    other, each stage is a stack: blocks that change the shape are joined plainly, the stream begins behind them, and in blocks of
+                    the first papers the relu stands behind the stage in place of every add; norms of the scheme are over the channels.
     drop_path       stochastic depth, growing over the blocks to this
     zero_init       the gain of each branch's last norm starts at 0, so that a block starts as its shortcut (not in pre-activation)
 
     x is (batch, channels, h, w). Sources: He, Zhang, Ren, Sun, 2015, arXiv 1512.03385, and 2016, arXiv 1603.05027 (pre-activation).
-    Raises UsageError and SchemeError when built.
+    Raises UsageError when built, and SchemeError where the scheme is unknown, or wants what convolutions or shortcuts
+    have not.
     """
 
     def __init__(self, blocks: Sequence[int] = (2, 2, 2, 2), kind: str = "basic", *, width: int = 64, shortcut: str = "B", stem: str = "image",
@@ -117,29 +155,42 @@ class ResNet(nn.Module):
         self.stem_norm = None if self.before else norm(width)
         self.pool = nn.MaxPool2d(3, 2, 1) if large else None
         total, inside = sum(blocks), width
-        made: list[ConvBlock] = []
-        for stage, count in enumerate(blocks):
+        whole = _reads_as_it_is(scheme, width, total, options)
+        if shortcut == "C" and not whole:
+            raise SchemeError(f"scheme {scheme} norms what a block reads or keeps more than one tensor, which a projection at every block does not carry; "
+                              'choose shortcut="B", or a scheme that reads the stream as it is, such as plain or rezero')
+        made: list[ConvBlock | Stage] = []
+        count = 0
+        for stage, number in enumerate(blocks):
             inner = width * 2 ** stage
             out = inner * 4 if kind.endswith("bottleneck") else inner
-            for k in range(count):
-                rule = _scheme(scheme, out, total, len(made), options)
-                rate = drop_path * (len(made) + 1) / total
-                made.append(ConvBlock(kind, inside, inner, out, 2 if stage and k == 0 else 1, shortcut, rule, norm, rate))
-                inside = out
+            alone = number if whole else int(inside != out or stage > 0)
+            for k in range(alone):
+                rule = schemes.build(scheme if whole else "plain", out, depth=total, index=count, role="conv", per_block=1, **(options if whole else {}))
+                made.append(ConvBlock(kind, inside, inner, out, 2 if stage and k == 0 else 1, shortcut, rule, norm, drop_path * (count + 1) / total))
+                inside, count = out, count + 1
+            if alone < number:
+                branches = [Convolutions(kind, out, inner, out, 1, norm) for _ in range(alone, number)]
+                rates = [drop_path * (count + k + 1) / total for k in range(len(branches))]
+                made.append(Stage(branches, out, scheme, rates, stage == len(blocks) - 1, **options))
+                count += len(branches)
         self.blocks = nn.ModuleList(made)
         self.final_norm = norm(inside) if self.before else None
         self.head = nn.Linear(inside, classes) if classes else None
         self._start(zero_init, made)
 
     @torch.no_grad()
-    def _start(self, zero_init: bool, made: Sequence[ConvBlock]) -> None:
+    def _start(self, zero_init: bool, made: Sequence[ConvBlock | Stage]) -> None:
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         for block in made:
-            start(block.scheme, block.branch, "")
-            if zero_init and not self.before:
-                nn.init.zeros_(block.branch.norms[-1].get_parameter("weight"))
+            joins: Iterable[Any] = block.stack.layers if isinstance(block, Stage) else [block]
+            for join in joins:
+                start(join.scheme, join.branch, "")
+        for module in self.modules():
+            if zero_init and not self.before and isinstance(module, Convolutions):
+                nn.init.zeros_(module.norms[-1].get_parameter("weight"))
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, classes), or (batch, features)."""
@@ -152,13 +203,14 @@ class ResNet(nn.Module):
         return x if self.head is None else self.head(x)
 
 
-def _scheme(name: str, dim: int, depth: int, index: int, options: dict[str, Any]) -> Scheme:
-    """A block's scheme. Raises SchemeError where it has more than one lane, or reads something else than the stream."""
-    made = schemes.build(name, dim, depth=depth, index=index, role="conv", per_block=1, **options)
-    probe = torch.linspace(-1, 1, 2 * dim).view(2, dim)
-    stream = made.enter(probe)
-    read, memo = made.read(stream) if isinstance(stream, Tensor) else (None, None)
-    if not isinstance(read, Tensor) or memo is not None or read.shape != probe.shape or not torch.equal(read, probe):
-        raise SchemeError(f"scheme {name} norms what a block reads or keeps more than one tensor, and the stages of a residual network change its "
-                          "width; choose one that reads the stream as it is, such as plain, rezero or layer_scale")
-    return made
+def _reads_as_it_is(name: str, dim: int, depth: int, options: dict[str, Any]) -> bool:
+    """Whether a scheme reads the stream as it is and keeps nothing else, so that it can stand at a block that changes the width."""
+    with torch.device("cpu"):
+        first, last = (schemes.build(name, dim, depth=depth, index=k, role="conv", per_block=1, **options) for k in (0, depth - 1))
+        probe = torch.linspace(-1, 1, 2 * dim).view(2, dim)
+        stream = first.enter(probe)
+        for scheme in (first, last):
+            read, memo = scheme.read(stream) if isinstance(stream, Tensor) else (None, None)
+            if scheme.lanes > 1 or not isinstance(read, Tensor) or memo is not None or read.shape != probe.shape or not torch.equal(read, probe):
+                return False
+    return True

@@ -95,12 +95,15 @@ def _frequencies(width: int, theta: float, scaling: dict[str, Any]) -> tuple[Ten
         return _plain(width, theta) / factor, 1.0
     if kind == "ntk":
         return _plain(width, theta * factor ** (width / (width - 2))), 1.0
-    made = _plain(width, theta)
-    return (_llama3(made, factor, **scaling), 1.0) if kind == "llama3" else _yarn(made, width, theta, factor, **scaling)
+    return (_llama3(_plain(width, theta), factor, **scaling), 1.0) if kind == "llama3" else _yarn(width, theta, factor, **scaling)
 
 
 def _plain(width: int, theta: float) -> Tensor:
-    return 1.0 / theta ** (torch.arange(0, width, 2, dtype=torch.float32) / width)
+    return 1.0 / _waves(width, theta)
+
+
+def _waves(width: int, theta: float) -> Tensor:
+    return torch.pow(theta, torch.arange(0, width, 2, dtype=torch.float32) / width)
 
 
 def _llama3(plain: Tensor, factor: float, original: int, low: float = 1.0, high: float = 4.0) -> Tensor:
@@ -110,7 +113,7 @@ def _llama3(plain: Tensor, factor: float, original: int, low: float = 1.0, high:
     return plain * (smooth + (1 - smooth) / factor)
 
 
-def _yarn(plain: Tensor, width: int, theta: float, factor: float, original: int, beta_fast: float = 32.0, beta_slow: float = 1.0,
+def _yarn(width: int, theta: float, factor: float, original: int, beta_fast: float = 32.0, beta_slow: float = 1.0,
           attention_factor: float | None = None, truncate: bool = True, mscale: float = 0.0, mscale_all: float = 0.0) -> tuple[Tensor, float]:
     """Pairs that turn more often than beta_fast are kept, less often than beta_slow stretched, those between mixed along the index of the pair."""
     def pair(turns: float) -> float:
@@ -121,6 +124,8 @@ def _yarn(plain: Tensor, width: int, theta: float, factor: float, original: int,
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, width - 1)
     stretched = ((torch.arange(width // 2, dtype=torch.float32) - first) / max(last - first, 0.001)).clamp(0, 1)
+    waves = _waves(width, theta)
     own = stretch(factor, mscale) / stretch(factor, mscale_all) if mscale and mscale_all else stretch(factor)
     amplitude = own if attention_factor is None else attention_factor
-    return plain * (stretched / factor + 1 - stretched), amplitude
+    kept = 1 - stretched                                    # the order of these operations is that of the published code, so that float32 rounds alike
+    return 1.0 / (factor * waves) * (1 - kept) + 1.0 / waves * kept, amplitude

@@ -79,7 +79,7 @@ class Stack(nn.Module):
         if learns and self.activations == "recomputed":
             return lambda layer, stream, compute, kwargs: cast(Any, checkpoint(partial(layer, **kwargs), stream, compute, use_reentrant=False))
         if learns and self.activations == "reversed" and not torch.compiler.is_compiling():
-            return Tape().step
+            return Tape(len(self.layers)).step
         return lambda layer, stream, compute, kwargs: layer(stream, compute, **kwargs)
 
     def _own(self) -> list[Sublayer]:

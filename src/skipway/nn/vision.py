@@ -46,13 +46,18 @@ class VisionTransformer(nn.Module):
                                feed_forward=feed_forward, **options)
         self.head = nn.Linear(dim, classes) if classes else None
 
-    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
-        """The head's outputs."""
+    def tokens(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """All tokens behind the encoder, (batch, tokens, dim): the class token, the registers, the patches."""
         if x.shape[-1] != self.image or x.shape[-2] != self.image:
             raise ShapeMismatch(f"an image of shape {tuple(x.shape)}; wanted (batch, channels, {self.image}, {self.image})")
         tokens = self.patches(x).flatten(2).transpose(1, 2)
         tokens = torch.cat((self.front.expand(len(tokens), -1, -1), tokens), 1) + self.positions
-        tokens = self.encoder(tokens if self.dropout is None else self.dropout(tokens), **kwargs)
+        y: Tensor = self.encoder(tokens if self.dropout is None else self.dropout(tokens), **kwargs)
+        return y
+
+    def forward(self, x: Tensor, **kwargs: Any) -> Tensor:
+        """The head's outputs."""
+        tokens = self.tokens(x, **kwargs)
         if self.pool == "class":
             tokens = tokens[:, 0]
         elif self.pool == "mean":

@@ -101,6 +101,7 @@ def _application(watcher: _Watcher, maker: Any) -> Application | None:
     outs = [n for _, (n, _) in sorted(watcher.made[maker].items())]
     region, ins = _region(watcher, outs)
     tensors = [t for _, (_, t) in sorted(watcher.made[maker].items())]
+    roots = [GradientEdge(maker, number) for number in sorted(watcher.made[maker])]     # a tensor may have been written to since, and then has another maker
     generator = torch.Generator().manual_seed(len(region))
     given = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device, t.dtype) for t in tensors]
     edges = [GradientEdge(node, number) for node, number in maker.next_functions if node is not None]
@@ -110,7 +111,7 @@ def _application(watcher: _Watcher, maker: Any) -> Application | None:
     seen: list[tuple[Tensor | None, ...]] = []
     handle = maker.register_hook(lambda grads, _: seen.append(grads))
     try:
-        torch.autograd.grad(tensors, [nearest], given, retain_graph=True, allow_unused=True)
+        torch.autograd.grad(roots, [nearest], given, retain_graph=True, allow_unused=True)
     except Exception:                                               # any code of the user's: a backward that only runs within the whole one
         return None
     finally:

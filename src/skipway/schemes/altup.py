@@ -51,7 +51,7 @@ class AltUp(Scheme):
         if self.ends:
             self.correct = self.vector(1.0, k)
         if dynamic and self.begins:
-            self.predict_gate = self.vector(0.0, k, k, k)   # from lane j, to lane i, by m
+            self.predict_gate = self.vector(0.0, k, k, k)   # to lane i, from lane j, by m
         if dynamic and self.ends:
             self.correct_gate = self.vector(0.0, k, k)
         if dynamic and (self.begins or self.ends):
@@ -79,7 +79,7 @@ class AltUp(Scheme):
             p = self.predict
             if self.dynamic:
                 m = self.router_of(lanes[self.active])
-                p = p + product(m, self.predict_gate.to(m.dtype).flatten(0, 1).mT).unflatten(-1, (self.lanes, self.lanes)).mT
+                p = p + product(m, self.predict_gate.to(m.dtype).flatten(0, 1).mT).unflatten(-1, (self.lanes, self.lanes))
             lanes = mix(lanes, p)
         z = lanes[self.active]
         return self.norm(z if written is None else z + written), (lanes, written)

@@ -5,7 +5,8 @@
     undo: x <- x - v,  v <- (v - (1 - gamma) F(N(x))) / gamma
 
 With gamma = 0 it is pre_norm (and cannot be undone). Undoing divides by gamma at every sublayer, so that rounding errors grow as gamma^-S over S
-sublayers: 24,000 times at gamma 0.9 and S = 96. Choose gamma nearer to 1 for deep stacks, or keep the stream in float64 (stream_dtype).
+sublayers: 24,000 times at gamma 0.9 and S = 96. For deep stacks choose gamma nearer to 1, or keep the stream alone in float64 (stream_dtype);
+`nn.Stack` refuses to run one backwards whose gradients would be off.
 Parameters: one norm a sublayer. Cost a token: reads 4 dim, writes 3 dim; the stream is 2 dim wide.
 Source: Sander, Ablin, Blondel, Peyré, Momentum Residual Neural Networks, 2021, arXiv 2102.07870.
 """
@@ -35,6 +36,7 @@ class Momentum(Scheme):
             raise SchemeError(f"scheme momentum: gamma is {gamma}; wanted above 0, so that a step can be undone, and below 1, so that it moves")
         self.norm = self.make_norm(self.dim)
         self.gamma = gamma
+        self.undo_growth = 1 / gamma
 
     def enter(self, x: Tensor) -> State:
         return x, torch.zeros_like(x)

@@ -5,8 +5,8 @@
     undo: x2 = y2 - G(N(y1)), x1 = y1 - F(N(x2))
 
 The stream is kept as (older, newer): a sublayer reads the newer lane and adds to the older one, which becomes the newer. `nn.Stack` keeps no
-activation of it: memory is flat in depth, at the price of one more forward. Undoing is exact up to rounding of the adds; in bfloat16 it is not
-exact enough beyond a few blocks: give stream_dtype=torch.float32.
+activation of it: memory is flat in depth, at the price of one more forward. Undoing is exact up to rounding of the adds, which 16 bits are too few
+for: give stream_dtype=torch.float32 there, and the branches stay in bfloat16.
 Parameters: one norm a sublayer. Cost a token: reads 3 dim, writes 2 dim; the stream is 2 dim wide.
 Source: Gomez, Ren, Urtasun, Grosse, The Reversible Residual Network, 2017, arXiv 1707.04585; both lanes of full width and started as copies:
 Kitaev, Kaiser, Levskaya, Reformer, 2020, arXiv 2001.04451.

@@ -32,12 +32,15 @@ def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
     inner, long = _inner(g, [p for p in places if p.join.node in live or not g.users[p.join.node]])
     flows: dict[tuple[int, State, int], Flow] = {}
     sides = _sides(places)
+    writes: dict[tuple[int, State, int], dict[int, list[Join]]] = {}
     for place in places:
         if place.join.node in long:
             continue
         outer = inner.get(place.join.node, -1)
         root = place.join.before.root if outer < 0 else _start(place.join.before)
-        flows.setdefault((outer, root, sides[place.join.node]), Flow(root, [], outer=outer)).places.append(place)
+        key = outer, root, sides[place.join.node]
+        if not _reread(g, place.join, writes.setdefault(key, {})):
+            flows.setdefault(key, Flow(root, [], outer=outer)).places.append(place)
     for (outer, _, _), flow in flows.items():
         flow.main = outer < 0 and any(p.join.node in live for p in flow.places)
         if flow.main and not any(p.join.node in principal for p in flow.places):
@@ -52,6 +55,16 @@ def assemble(g: "Graph", places: list[Place]) -> list[Flow]:
     for flow in ordered:
         flow.stream = _stream(g, flow, taken, stems, drops)
     return ordered
+
+
+def _reread(g: "Graph", join: Join, writes: dict[int, list[Join]]) -> bool:
+    """Whether a join brings what was written before to a sum that does not continue that write: a later weighted mean of the same values."""
+    node, value = g.nodes[join.node], join.branch
+    if value == join.node:                                  # multiplied by a weight and added at once
+        value = next((i for i in node.ins if i != join.shortcut and g.signal[i] and g.nodes[i].shape == node.shape), value)
+    earlier = writes.setdefault(value, [])
+    earlier.append(join)
+    return any(not join.before.has(j.after) for j in earlier[:-1])
 
 
 def _sides(places: list[Place]) -> dict[int, int]:

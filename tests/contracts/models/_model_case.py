@@ -9,11 +9,11 @@ Each file holds CASES, dictionaries with
     output          field of the reference's output that is compared: with ours `logits` for "logits", else with `hidden`
     extras          fields of the reference's output that our `extras` begin with
     masked          whether it takes padding masks (default: all but images)
-    attention       attn_implementation (default "sdpa"); experts: experts_implementation
+    attention       attn_implementation (default "sdpa"; None: it has no attention); experts: experts_implementation
     truth           id of the entry of ../shared/truth/wirings.json that reads the wiring of this architecture
     seeds           how many inputs the comparison in bfloat16 takes
 
-and, where a published size is not counted by the class that its config.json names, COUNTS: {size: number of parameters, or a reason to leave it out}.
+PLACEMENTS maps the placement of a scheme to the one that its sites have, where branches own norms at their ends. And, where a published size has parameters that the class of its config.json does not count, BESIDE: {size: how many}.
 """
 
 import copy
@@ -52,7 +52,7 @@ def shake(model: nn.Module, seed: int = 1, size: float = 0.1) -> None:
     """Moves every parameter and statistic off its start, so that no bias is zero and no gain one."""
     made = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for p in model.parameters():
+        for p in (p for p in model.parameters() if p.requires_grad):
             p.add_(size * torch.randn(p.shape, generator=made, dtype=torch.float64).to(p.dtype))
         for name, b in model.named_buffers():
             if name.endswith(("running_mean", "running_var")):
@@ -70,7 +70,12 @@ def reference(case: Case, folder: pathlib.Path, dtype: torch.dtype = torch.float
     config = getattr(transformers, case["config"])(**case["kwargs"])
     model = getattr(transformers, case["model"])(config)
     shake(model)
-    model.to(torch.bfloat16).to(dtype).save_pretrained(folder)
+    fixed = {n: p.detach().clone() for n, p in model.named_parameters() if not p.requires_grad}         # tables of waves
+    model.to(torch.bfloat16).to(dtype)
+    with torch.no_grad():
+        for n, p in fixed.items():
+            model.get_parameter(n).copy_(p)
+    model.save_pretrained(folder)
     return read(case, folder, dtype)
 
 
@@ -79,7 +84,8 @@ def read(case: Case, folder: pathlib.Path, dtype: torch.dtype | str = "auto") ->
     import transformers
     more = {"experts_implementation": case["experts"]} if "experts" in case else {}
     kind = getattr(transformers, case["model"])
-    made: nn.Module = kind.from_pretrained(folder, dtype=dtype, attn_implementation=case.get("attention", "sdpa"), **more)
+    how = case.get("attention", "sdpa")
+    made: nn.Module = kind.from_pretrained(folder, dtype=dtype, **({} if how is None else {"attn_implementation": how}), **more)
     return made.eval()
 
 
@@ -117,7 +123,7 @@ def outputs(case: Case, model: nn.Module, inputs: Inputs) -> list[Tensor]:
     out = model(**inputs)
     named = case.get("output", "logits")
     if not own:
-        return [real(inputs, out[name]) for name in (named, *case.get("extras", ()))]
+        return [real(inputs, out[name].flatten(1) if out[name].ndim > 3 else out[name]) for name in (named, *case.get("extras", ()))]
     first = out.logits if named in ("logits", "prediction_logits") else out.hidden
     return [real(inputs, y) for y in (first, *out.extras[:len(case.get("extras", ()))])]
 

@@ -16,7 +16,7 @@ class Copy(Task):
     """Options: symbols, length of the part that is copied."""
 
     defaults: ClassVar[dict[str, Any]] = {
-        "steps": 200, "width": 32, "heads": 4, "depth": 6, "batch": 32, "lr": [1e-3, 3e-3, 1e-2], "warmup": 20, "held_out": 4}
+        "steps": 150, "width": 32, "heads": 4, "depth": 6, "batch": 32, "lr": [1e-3, 3e-3, 1e-2], "warmup": 15, "held_out": 4}
 
     def build(self, symbols: int = 16, length: int = 8) -> None:
         at_least("copy", 2, symbols=symbols)

@@ -1,6 +1,6 @@
 """Error rate and power of the verdicts of `skipway compare`: simulated studies through the real statistics code.
 
-    python bench/statistics.py [--studies 2000] [--quick] [--json FILE]
+    python bench/verdicts.py [--studies 2000] [--quick] [--json FILE]
 
 A study has a baseline and some variants, a grid of learning rates, paired seeds that share a part of their noise. A against A: no variant
 differs, so any verdict but "no difference shown" is false. Planted: one variant is better by twice the seed noise. Status 1 where a bar is missed.
@@ -28,14 +28,16 @@ def noise(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.nda
     return rng.standard_normal(shape)
 
 
-def tables(rng: np.random.Generator, variants: int, seeds: int, kind: str, shift: float, shared: float = 0.5) -> dict:
+APART, TIED = (3.0, 0.0, 2.1), (0.0, 0.0, 0.0)      # of the three rates, in units of the noise: one is right, or it is noise that chooses
+
+
+def tables(rng: np.random.Generator, variants: int, seeds: int, kind: str, shift: float, rates: tuple = APART, shared: float = 0.5) -> dict:
     """Final losses of a study; `shared` is the part of the noise's variance that the seed alone decides."""
     common = noise(rng, kind, (seeds,)) * shared ** 0.5
     out = {}
     for v in range(variants):
         own = noise(rng, kind, (len(RATES), seeds)) * (1 - shared) ** 0.5 + common
-        best = [1.0, 0.0, 0.7]                              # of the rates: one is right, one near, one far
-        out[f"v{v}"] = {lr: {s: 2.0 + 0.01 * (best[i] * 3 + own[i, s] - (shift if v == variants - 1 else 0.0)) for s in range(seeds)}
+        out[f"v{v}"] = {lr: {s: 2.0 + 0.01 * (rates[i] + own[i, s] - (shift if v == variants - 1 else 0.0)) for s in range(seeds)}
                         for i, lr in enumerate(RATES)}
     return out
 
@@ -44,8 +46,8 @@ def cut(table: dict, seeds: int) -> dict:
     return {name: {lr: {s: v for s, v in row.items() if s < seeds} for lr, row in rows.items()} for name, rows in table.items()}
 
 
-def fixed(rng: np.random.Generator, variants: int, seeds: int, kind: str, shift: float) -> list[str]:
-    made = compare(tables(rng, variants, seeds, kind, shift), "v0", Design(first=seeds, last=seeds), resamples=99)
+def fixed(rng: np.random.Generator, variants: int, seeds: int, kind: str, shift: float, rates: tuple = APART) -> list[str]:
+    made = compare(tables(rng, variants, seeds, kind, shift, rates), "v0", Design(first=seeds, last=seeds), resamples=99)
     return [c.verdict for c in made]
 
 
@@ -86,6 +88,9 @@ def main() -> int:
             rng = np.random.default_rng(7)
             false = sum(wrong(fixed(rng, variants, seeds, kind, 0.0)) for _ in range(studies)) / studies
             bad += show(rows, f"A-A {variants - 1} variants, {seeds} seeds", kind, false, f"<= {bar:.4f}", false <= bar, start)
+        start, rng = time.perf_counter(), np.random.default_rng(7)
+        false = sum(wrong(fixed(rng, 2, 3, kind, 0.0, TIED)) for _ in range(studies)) / studies
+        bad += show(rows, "A-A 1 variants, 3 seeds, rates that tie", kind, false, f"<= {bar:.4f}", false <= bar, start)
         for variants, first, last in ((2, 3, 12), (4, 5, 20)):
             start, rng = time.perf_counter(), np.random.default_rng(8)
             false = sum(wrong(until_decided(rng, variants, first, last, kind, 0.0)[0]) for _ in range(studies)) / studies
