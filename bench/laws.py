@@ -169,7 +169,7 @@ def draw(rows: dict[str, tuple[list[float], list[float]]]) -> None:
         axis.set_xticklabels([str(s) for s in DEPTHS])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    axes[1].legend(fontsize=8, loc="upper left")
+    axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
     figure.savefig(DOCS / "laws.svg", metadata={"Date": None})
 
 
