@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--json")
     options = parser.parse_args()
     steps, rounds = (60, 1) if options.quick else (200, 3)
-    study = lab.Study(task="copy", variants=["none:normed=true", "pre_norm"], seeds=3, lr=[1e-3, 3e-3], steps=steps, probes=0)
+    study = lab.Study(task="copy", variants=["none:normed=true", "pre_norm"], seeds=1 if options.quick else 3, lr=[1e-3, 3e-3], steps=steps, probes=0)
     made = lab.plan(study, os.cpu_count() or 1)
     task, arms = tasks.build("copy"), {a.name: a for a in made.arms}
     engine, loop = [], []

@@ -26,8 +26,9 @@ import skipway
 
 DIM, BLOCKS, HEADS, BATCH, TOKENS = 256, 6, 4, 2, 128
 BARS: dict[str, tuple[str, dict[str, Any], float | None]] = {
-    "hyper static": ("hyper", {"dynamic": False}, 1.2), "hyper dynamic": ("hyper", {}, 1.4), "identity_hyper": ("identity_hyper", {}, 1.3), "mhc": ("mhc", {}, 1.5),
-    "attention_residual": ("attention_residual", {}, 1.6), "block_attention_residual": ("block_attention_residual", {"every": 1}, 1.25),
+    "hyper static": ("hyper", {"dynamic": False}, 1.2), "hyper dynamic": ("hyper", {}, 1.4), "identity_hyper": ("identity_hyper", {}, 1.3),
+    "mhc": ("mhc", {}, 1.5), "attention_residual": ("attention_residual", {}, 1.6),
+    "block_attention_residual": ("block_attention_residual", {"every": 1}, 1.25),
     "gated_residual": ("gated_residual", {}, None)}
 PLAIN = "pre_norm"
 
@@ -124,7 +125,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=None, choices=list(BARS), metavar="SCHEME")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="five rounds")
     args = parser.parse_args()
     torch.set_num_threads(2)
     chosen = args.only or list(BARS)

@@ -55,3 +55,9 @@ def test_example_output_is_what_the_example_prints(tmp_path: pathlib.Path) -> No
     command = [sys.executable, "-m", "skipway", "check", "block.py:Block", "--input", "float32[2,16,64]"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"})
     assert (done.returncode, done.stdout.rstrip()) == (1, shown.group(1))
+
+
+def test_the_python_examples_run() -> None:
+    done = subprocess.run([sys.executable, "-c", block("runs")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "'mhc'" in done.stdout and "3 of 12" in done.stdout

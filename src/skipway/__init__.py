@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from skipway import lab as lab
     from skipway import models as models
     from skipway import nn as nn
     from skipway import schemes as schemes
@@ -30,7 +31,7 @@ _HOMES = {
 }
 
 
-_PARTS = ("models", "nn", "schemes")
+_PARTS = ("lab", "models", "nn", "schemes")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Lanes and depth reads give the numbers of independent public modules, weights copied across; where a module does not follow the paper, a test says how.
+"""Lanes and depth reads give the numbers of public modules, weights copied across; where a module does not follow the paper, a test says how.
 
-The modules work in float32 whatever they are given, so numbers agree to float32's own steps. Theirs run as their own decoder layers run them, around the
-same branches and norms as ours.
+The modules work in float32 whatever they are given, so numbers agree to float32's own steps. Theirs run as their own decoder layers run them,
+around the same branches and norms as ours.
 """
 
 import math
@@ -193,7 +193,7 @@ def test_hyper_connections() -> None:
 
 
 def test_their_fractions_are_summed() -> None:
-    """hyper-connections with num_fracs: each fraction gets the sum of all fractions of the branch, so its start is not pre_norm; ours, as the paper, is."""
+    """hyper-connections with num_fracs: each fraction gets the sum of all fractions of the branch, so its start is not pre_norm. Ours is."""
     package = pytest.importorskip("hyper_connections")
     rule = package.HyperConnections(1, dim=DIM, layer_index=0, num_fracs=2)
     x, y = torch.randn(2, 3, DIM), torch.randn(2, 3, DIM)
@@ -205,7 +205,7 @@ def test_their_fractions_are_summed() -> None:
 
 
 def test_their_manifold_collapses_at_the_start() -> None:
-    """hyper-connections' mHC: the same Sinkhorn, on logits of 1 on the diagonal; a lane's own part is gone after a few sublayers. Ours starts at 8."""
+    """hyper-connections' mHC: the same Sinkhorn, on logits of 1 on the diagonal; a lane's own part is soon gone. Ours starts at 8."""
     module = pytest.importorskip("hyper_connections.manifold_constrained_hyper_connections")
     z = torch.randn(5, LANES, LANES)
     assert_close(sinkhorn(z), module.sinkhorn_knopps(z))
@@ -216,7 +216,7 @@ def test_their_manifold_collapses_at_the_start() -> None:
 
 
 def test_their_lanes_multiply() -> None:
-    """x-transformers' HyperConnection normalises a row for each lane, not the matrix: the mixer is all ones, and n equal lanes grow n-fold a sublayer."""
+    """x-transformers' HyperConnection normalises a row for each lane, not the matrix: the mixer is all ones, lanes grow n-fold a sublayer."""
     module = pytest.importorskip("x_transformers.x_transformers")
     rule = module.HyperConnection(DIM, layer_index=0, num_residual_streams=LANES)
     x = torch.randn(2, 3, DIM)
@@ -296,8 +296,9 @@ def test_block_attention_residual(queries: int) -> None:
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     roles = ["self_attention" if queries == 3 else "other", "ffn"] * (SUBLAYERS // 2)
-    mine = skipway.nn.Stack([Branch(queries if k % 2 == 0 else 1) for k in range(SUBLAYERS)], DIM, "block_attention_residual", roles=roles, final_norm=False,
-                            every=2, normed=True, scale=DIM ** -0.5, split=True)
+    branches = [Branch(queries if k % 2 == 0 else 1) for k in range(SUBLAYERS)]
+    mine = skipway.nn.Stack(branches, DIM, "block_attention_residual", roles=roles, final_norm=False, every=2,
+                            normed=True, scale=DIM ** -0.5, split=True)
     rules = [Inkling2BlockAttentionResidual(config, queries if k % 2 == 0 else 1) for k in range(SUBLAYERS)]
     last = Inkling2BlockAttentionResidual(config)
     shaken(mine, *rules, last)
@@ -319,7 +320,7 @@ def test_block_attention_residual(queries: int) -> None:
 
 
 def test_their_query_is_the_latest_state() -> None:
-    """x-transformers' AttentionResidual asks with the latest state plus a low-rank map of it, so its start is no mean; the paper's query is learned and zero."""
+    """x-transformers' AttentionResidual asks with the latest state plus a map of it, so its start is no mean; the paper's query is zero then."""
     module = pytest.importorskip("x_transformers.x_transformers")
     torch.manual_seed(0)
     past = [torch.randn(2, 3, DIM) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""The contract of an architecture, held for every member of the registry: its numbers are those of transformers' class, and its wiring is the one it says.
+"""The contract of an architecture, held for every member of the registry: its numbers are those of transformers' class, and so is its wiring.
 
 `models/<name>.py` beside this file says which class that is; `models/_model_case.py` how.
 """
@@ -156,7 +156,7 @@ def test_wired_as_read_by_hand(name: str, case: m.Case, tmp_path: pathlib.Path) 
     theirs.save_pretrained(tmp_path)                        # type: ignore[operator]
     report = skipway.check(skipway.models.load(tmp_path), **inputs)
     assert [f.message for f in report.findings] == []
-    got = [(final, [(placement, norm, kinds) for placement, norm, kinds, _ in sites]) for _, final, sites in m.wired(report.wiring)]
+    got = [(final, [(placement, norm, kinds) for placement, norm, kinds, *_ in sites]) for _, final, sites in m.wired(report.wiring)]
     assert got == [(s["final_norm"], [(t["placement"], t["norm"], sorted(t["branches"])) for t in s["sites"]]) for s in entry["streams"] if s["main"]]
 
 
@@ -316,7 +316,7 @@ def test_a_pickle_is_refused(name: str, case: m.Case, folder: Folder, tmp_path: 
     with pytest.raises(CheckpointError, match=r"model\.safetensors: no such file"):
         skipway.models.load(tmp_path)
     (tmp_path / "config.json").write_text('{"model_type": "nobody"}')
-    with pytest.raises(CheckpointError, match="model_type is 'nobody'; supported are .*llama"):
+    with pytest.raises(CheckpointError, match=r"model_type is 'nobody'; supported are .*llama"):
         skipway.models.load(tmp_path)
     with pytest.raises(CheckpointError, match="a checkpoint folder has one"):
         skipway.models.load(tmp_path / "nowhere")

@@ -128,7 +128,7 @@ def compared(name: str, case: Case, break_it: Callable[[skipway.nn.Stack], None]
         break_it(stack)
     got = stack(x)
     ours = gradients(got, stack, x)
-    # A gradient that an invariance makes nearly zero (a norm behind equal lanes) is a difference of large numbers: it is held to the size of the others.
+    # A gradient that an invariance makes nearly zero (a norm behind equal lanes) is a difference of large numbers: held to the others' size.
     least = 1e-3 * max(float(g.abs().max()) for g in theirs.values())
     worst = {"output": distance(got, want), **{f"gradient of {n}": distance(ours[n], theirs[n], least) for n in theirs}}
     where = max(worst, key=worst.__getitem__)

@@ -111,6 +111,7 @@ KILLED = "import sys, json\nfrom skipway import lab\nstudy = lab.Study(**json.lo
 AGAIN = "import sys\nfrom skipway import lab\nlab.resume(sys.argv[1], workers=1)\n"
 
 
+@pytest.mark.slow
 def test_kills_at_random_moments(whole: "tuple[pathlib.Path, dict[str, Any]]", tmp_path: pathlib.Path) -> None:
     """SIGKILL to the main process, three times; bench/kills.py does a hundred."""
     rng, folder = random.Random(3), tmp_path / "s"
@@ -128,6 +129,7 @@ def test_kills_at_random_moments(whole: "tuple[pathlib.Path, dict[str, Any]]", t
     assert facts(folder) == facts(whole[0])
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_a_row_and_the_rest_go_on(tmp_path: pathlib.Path) -> None:
     (tmp_path / "nets.py").write_text(NETS)
     nets = tmp_path / "nets.py"
@@ -151,6 +153,7 @@ def limited(folder: pathlib.Path, size: int) -> "subprocess.CompletedProcess[str
     return subprocess.run([sys.executable, "-c", code, str(folder), json.dumps({**SMALL, "width": 64, "seeds": 1})], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of a process")
 def test_a_disk_that_takes_no_checkpoint_stops_cleanly(tmp_path: pathlib.Path) -> None:
     done = limited(tmp_path / "s", 200_000)
@@ -162,6 +165,7 @@ def test_a_disk_that_takes_no_checkpoint_stops_cleanly(tmp_path: pathlib.Path) -
     assert lab.resume(tmp_path / "s", workers=1)["complete"]
 
 
+@pytest.mark.slow
 def test_a_sequential_study_adds_seeds_until_decided(tmp_path: pathlib.Path) -> None:
     variants = ["pre_norm", {"name": "slow", "variant": "pre_norm", "lr": [1e-6]}, {"name": "twin", "variant": "pre_norm"}]
     study = lab.Study(**{**SMALL, "variants": variants, "lr": 3e-2, "seeds": 3, "max_seeds": 5, "until_decided": True, "probes": 0, "steps": 80})

@@ -135,6 +135,15 @@ def test_a_rate_at_the_edge_of_the_grid_is_told() -> None:
     assert any("b: its best learning rate 0.01 is the highest of the grid" in n for n in notes) and not any(n.startswith("a:") for n in notes)
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.sampled_from([0.0, 1.0, -1.0, 1e-12, 1e6]), min_size=2, max_size=7))
+def test_every_number_of_a_difference_is_finite(values: "list[float]") -> None:
+    made = difference(values, [0.0] * len(values), resamples=99)
+    numbers = [v for v in (made.mean, made.sd, made.low, made.high, made.boot_low, made.boot_high, made.p, made.noise, made.effect) if v is not None]
+    assert all(math.isfinite(v) for v in numbers) and made.boot_low is not None and made.boot_high is not None and made.boot_low <= made.boot_high
+    assert 0 <= made.p <= 1 and made.effect is None         # a baseline without noise has nothing to stand beside
+
+
 @settings(deadline=None, max_examples=40)
 @given(VALUES, st.integers(0, 2 ** 32), st.floats(-5, 5), st.floats(0.01, 100))
 def test_what_must_not_change_a_verdict(base: "list[float]", seed: int, shift: float, scale: float) -> None:

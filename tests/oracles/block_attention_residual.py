@@ -7,7 +7,8 @@ ROLES = ("self_attention", "ffn") * 3
 CASES: list[Case] = [{}, {"every": 2, "normed": True, "scale": 0.3, "depth": 7}, {"every": 1, "split": True, "roles": ROLES}]
 
 
-def token(x: Tensor, branches: Branches, p: Parameters, config: Config, every: int = 0, normed: bool = False, scale: float = 1.0, split: bool = False) -> Tensor:
+def token(x: Tensor, branches: Branches, p: Parameters, config: Config, every: int = 0, normed: bool = False, scale: float = 1.0,
+          split: bool = False) -> Tensor:
     blocks = -(-config.depth // config.per_block)
     size = (every or -(-blocks // 8)) * config.per_block        # sublayers a part
     finished, current = [x], None

@@ -6,8 +6,8 @@ from . import Branches, Case, Config, Parameters, layer_norm, rms_norm, sigmoid
 CASES: list[Case] = [{}, {"convention": "transposed", "iterations": 3, "mixer": 1.0}, {"lanes": 3, "leave": "gated", "start": "even", "alpha": 1.0}]
 
 
-def token(x: Tensor, branches: Branches, p: Parameters, config: Config, lanes: int = 4, iterations: int = 20, convention: str = "paper", leave: str = "mean",
-          start: str = "", alpha: float = 0.0, mixer: float = 0.0) -> Tensor:
+def token(x: Tensor, branches: Branches, p: Parameters, config: Config, lanes: int = 4, iterations: int = 20, convention: str = "paper",
+          leave: str = "mean", start: str = "", alpha: float = 0.0, mixer: float = 0.0) -> Tensor:
     n = lanes
     stream = [x for _ in range(n)]
     for k, f in enumerate(branches):

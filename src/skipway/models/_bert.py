@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from skipway.models._base import Model, Output, Row, named
 from skipway.models._base import Config as Base
+from skipway.models._base import Model, Output, Row, named
 from skipway.models._fields import ACTIVATION_WRITTEN, Fields
 from skipway.models._parts import Positions
 from skipway.nn import Stack
@@ -67,8 +67,8 @@ class WordHead(nn.Module):
 
 
 class Bert(Model):
-    """Token ids (batch, tokens) to logits (batch, tokens, vocab). Behind them, in extras: the pooled first token, and the scores of the pair. A subclass
-    makes the stack."""
+    """Token ids (batch, tokens) to logits (batch, tokens, vocab). Behind them, in extras: the pooled first token, and the scores of the pair. A
+    subclass makes the stack."""
 
     IGNORED = ("embeddings.position_ids", "predictions.decoder.bias", "lm_head.decoder.bias")      # the last two are the head's bias again
     CLASSES: ClassVar[tuple[str, ...]]                      # transformers' classes: without a head, with it, and with that and the pairs'
@@ -93,7 +93,7 @@ class Bert(Model):
         """input_ids (batch, tokens); attention_mask (batch, tokens), 1 for a real token; token_type_ids (batch, tokens), the segment of a token."""
         x = self.enter(input_ids, token_type_ids, position_ids)
         y, seen, _ = self.run(self.stack, x, states, key_mask=None if attention_mask is None else attention_mask.bool())
-        pooled = () if self.pooler is None else (torch.tanh(self.pooler(y[:, 0])),)
+        pooled: tuple[Tensor, ...] = () if self.pooler is None else (torch.tanh(self.pooler(y[:, 0])),)
         pair = () if self.pair is None else (self.pair(pooled[0]),)
         return Output(None if self.head is None else self.head(y), y, seen, pooled + pair)
 
@@ -106,7 +106,8 @@ class Bert(Model):
         f.same("position_embedding_type", "absolute")
         f.skip("classifier_dropout", "directionality", *(k for k in f.data if k.startswith("pooler_")))
         named = f.architecture(*cls.CLASSES)
-        return {"dim": f.take("hidden_size"), "blocks": f.take("num_hidden_layers"), "heads": f.take("num_attention_heads"), "vocab": f.take("vocab_size"),
+        return {"dim": f.take("hidden_size"), "blocks": f.take("num_hidden_layers"), "heads": f.take("num_attention_heads"),
+                "vocab": f.take("vocab_size"),
                 "hidden": f.take("intermediate_size"), "context": f.take("max_position_embeddings", 512), "types": f.take("type_vocab_size", 2),
                 "eps": f.take("layer_norm_eps", 1e-12), "pad": f.data.get("pad_token_id", 0), "dropout": f.take("hidden_dropout_prob", 0.1),
                 "attention_dropout": f.take("attention_probs_dropout_prob", 0.1), "head": named != cls.CLASSES[0]}

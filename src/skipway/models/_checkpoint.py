@@ -50,10 +50,10 @@ def save(model: Model, folder: str | pathlib.Path) -> None:
     """
     from safetensors.torch import save_file
     if model.scheme != model.rule(model.config):
-        raise CheckpointError(f"a {model.name()} with the scheme {model.scheme} has no checkpoint format; save its state_dict() with safetensors instead")
+        raise CheckpointError(f"a {model.name()} with the scheme {model.scheme} has no checkpoint format; save its state_dict() with safetensors")
+    config = {**model.written(), "dtype": str(next(model.parameters()).dtype).removeprefix("torch.")}
     home = pathlib.Path(folder)
     home.mkdir(parents=True, exist_ok=True)
-    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     shards: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, tensor in _theirs(model):
@@ -62,7 +62,6 @@ def save(model: Model, folder: str | pathlib.Path) -> None:
             size = 0
         shards[-1][name] = tensor.contiguous()
         size += tensor.nbytes
-    config = {**model.written(), "dtype": dtype}
     (home / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     if len(shards) == 1:
         save_file(shards[0], home / "model.safetensors", {"format": "pt"})
@@ -95,7 +94,7 @@ class Files:
             self.files = [safe_open(str(f), "pt") for f in found]
         except Exception as error:
             raise CheckpointError(f"{home}: the weights cannot be read as safetensors: {error}") from error
-        self.places = {name: f for f in self.files for name in f.keys()}            # noqa: SIM118: not a mapping
+        self.places = {name: f for f in self.files for name in f.keys()}                     # noqa: SIM118
         self.names = frozenset(self.places)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -171,7 +170,7 @@ def _ours(model: Model, tensors: Files, prefix: str) -> Iterator[tuple[str, Tens
     for ours, theirs, row in rows:
         _fits([tuple(own[n].shape) for n in ours], [tensors.shape(n) for n in theirs], row, ours, theirs, tensors.home)
     for ours, theirs, row in rows:
-        yield from zip(ours, _split([tensors.read(n) for n in theirs], [own[n].shape[_axis(row)] for n in ours], row))
+        yield from zip(ours, _split([tensors.read(n) for n in theirs], [own[n].shape[_axis(row)] for n in ours if "rows" in row.how], row))
 
 
 def _axis(row: Row) -> int:
@@ -179,7 +178,8 @@ def _axis(row: Row) -> int:
     return 1 if row.how.startswith("each") else 0
 
 
-def _fits(ours: list[tuple[int, ...]], theirs: list[tuple[int, ...]], row: Row, names: tuple[str, ...], others: tuple[str, ...], home: pathlib.Path) -> None:
+def _fits(ours: list[tuple[int, ...]], theirs: list[tuple[int, ...]], row: Row, names: tuple[str, ...], others: tuple[str, ...],
+          home: pathlib.Path) -> None:
     axis, want = _axis(row), ours[0]
     if row.how == "stacked":
         want = want[1:]

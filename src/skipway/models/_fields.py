@@ -15,7 +15,8 @@ HARMLESS = frozenset("""
     finetuning_task license language attn_implementation _attn_implementation torchscript quantization_config_note rms_norm_type
 """.split())
 
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2", "silu": "silu", "swish": "silu"}
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2", "silu": "silu",
+               "swish": "silu"}
 ACTIVATION_WRITTEN = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "relu2": "relu2", "silu": "silu"}
 
 
@@ -55,7 +56,7 @@ class Fields:
         return ACTIVATIONS[told]
 
     def architecture(self, *known: str) -> str:
-        """The class that wrote the folder, of these; the first where the field is missing. Raises CheckpointError for another, whose head we do not have."""
+        """The class that wrote the folder, of these; the first where none is told. Raises CheckpointError for one whose head we do not have."""
         named: str = (self.data.get("architectures") or known)[0]
         if named not in known:
             raise CheckpointError(f"{self.where}: architectures is {named!r}; only {', '.join(known)} are supported")
@@ -117,7 +118,7 @@ def rope_written(rotary: Mapping[str, Any]) -> dict[str, Any]:
     if scaling:
         made["rope_type"] = scaling.pop("kind")
         back = {"low": "low_freq_factor", "high": "high_freq_factor", "original": "original_max_position_embeddings", "mscale_all": "mscale_all_dim"}
-        made |= {back.get(k, k): v for k, v in scaling.items()}
+        made |= {back.get(str(k), str(k)): v for k, v in scaling.items()}
     return made
 
 

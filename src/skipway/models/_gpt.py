@@ -27,7 +27,8 @@ class GPTConfig(Config):
 
 
 class GPT(Model):
-    """Token ids (batch, tokens) to logits (batch, tokens, vocab): h = E[ids] + P[positions], a stack, a head that is E. A subclass makes the stack."""
+    """Token ids (batch, tokens) to logits (batch, tokens, vocab): h = E[ids] + P[positions], a stack, a head that is E. A subclass
+    makes the stack."""
 
     PREFIX = "transformer."
     IGNORED = (".attn.bias", ".attn.masked_bias")           # causal masks in old files

@@ -107,10 +107,10 @@ class Positions(nn.Embedding):
     """One learned vector a position."""
 
     def forward(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
-        """The vectors of positions, by default 0, 1, 2, ... of ids, (batch, tokens). Raises ShapeMismatch where there are more tokens than positions."""
+        """The vectors of positions, by default 0, 1, 2, ... for ids, (batch, tokens). Raises ShapeMismatch where there are more tokens."""
         tokens = ids.shape[1]
         if positions is None and tokens > self.num_embeddings:
-            raise ShapeMismatch(f"{tokens} tokens, and the model has {self.num_embeddings} positions; cut the input, or build it with a longer context")
+            raise ShapeMismatch(f"{tokens} tokens, and the model has {self.num_embeddings} positions; cut the input, or build with a longer context")
         return super().forward(torch.arange(tokens, device=ids.device) if positions is None else positions)
 
 
@@ -140,7 +140,7 @@ class Waves(nn.Module):
     def forward(self, ids: Tensor) -> Tensor:
         """ids (batch, tokens) -> (tokens, dim). Raises ShapeMismatch beyond the context."""
         if ids.shape[1] > self.context:
-            raise ShapeMismatch(f"{ids.shape[1]} tokens, and the model has {self.context} positions; cut the input, or build it with a longer context")
+            raise ShapeMismatch(f"{ids.shape[1]} tokens, and the model has {self.context} positions; cut the input, or build with a longer context")
         return self.table[:ids.shape[1]]
 
     def extra_repr(self) -> str:

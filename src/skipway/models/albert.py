@@ -4,8 +4,8 @@
     h <- N2(h + W_2 gelu(W_1 h))           the same weights and norms in all blocks
     logits = E N(gelu(W h)) + b            E is the embedding of the words, of 128 channels; a matrix brings them to the width of the stream
 
-Two sites a block, each around one sublayer; no final norm, since the last site ends in one. Year 2019. Special: the stream is as deep as BERT's and the
-model as small as one block. With another scheme, branches and norms are shared, and what else the scheme learns is each sublayer's own.
+Two sites a block, each around one sublayer; no final norm, since the last site ends in one. Year 2019. Special: the stream is as deep as BERT's and
+the model as small as one block. With another scheme, branches and norms are shared, and what else the scheme learns is each sublayer's own.
 Source: Lan, Chen, Goodman, Gimpel, Sharma, Soricut, ALBERT: A Lite BERT, 2019, arXiv 1909.11942.
 """
 

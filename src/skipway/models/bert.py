@@ -4,8 +4,8 @@
     h <- N(h + W_2 gelu(W_1 h))
     logits = E N(gelu(W h)) + b            E is the embedding of the words
 
-Two sites a block, each around one sublayer; no final norm, since the last site ends in one. Year 2018. Special: words, positions and segments are added
-and normed before the first block, so the stream starts normed. A pooler, tanh(W h) of the first token, stands beside the head.
+Two sites a block, each around one sublayer; no final norm, since the last site ends in one. Year 2018. Special: words, positions and segments are
+added and normed before the first block, so the stream starts normed. A pooler, tanh(W h) of the first token, stands beside the head.
 Source: Devlin, Chang, Lee, Toutanova, BERT: Pre-training of Deep Bidirectional Transformers, 2018, arXiv 1810.04805.
 """
 
@@ -28,7 +28,8 @@ def _size(dim: int, blocks: int, heads: int, **other: Any) -> BertConfig:
 
 SIZES: dict[str, Config] = {
     "tiny": _size(64, 2, 4, vocab=256, context=256, dropout=0.0, attention_dropout=0.0),
-    "base": _size(768, 12, 12), "large": _size(1024, 24, 16), "base-cased": _size(768, 12, 12, vocab=28996), "large-cased": _size(1024, 24, 16, vocab=28996),
+    "base": _size(768, 12, 12), "large": _size(1024, 24, 16), "base-cased": _size(768, 12, 12, vocab=28996),
+    "large-cased": _size(1024, 24, 16, vocab=28996),
     "minilm-l6": _size(384, 6, 12, pairs=False, head=False), "minilm-l12": _size(384, 12, 12, pairs=False, head=False),
 }
 

@@ -4,8 +4,8 @@
     h <- h + W_2 gelu(W_1 N(h))
     logits = E N(h)                        E is the embedding of the tokens
 
-Two sites a block, each around one sublayer; a final norm. Year 2019. Special: the matrices that write to the stream start smaller by the square root of
-the number of sublayers, so that the stream does not grow with depth at the start.
+Two sites a block, each around one sublayer; a final norm. Year 2019. Special: the matrices that write to the stream start smaller by the square root
+of the number of sublayers, so that the stream does not grow with depth at the start.
 Source: Radford, Wu, Child, Luan, Amodei, Sutskever, Language Models are Unsupervised Multitask Learners, 2019.
 """
 

@@ -4,9 +4,10 @@
     h <- h + W_2 gelu(W_1 N(h))
     logits = E N(h)                        E is the embedding of the tokens; learned positions are added before the first block
 
-Two sites a block, each around one sublayer; a final norm. Year 2020. Special: dense and locally banded attention take turns. No weights are public, so
-there is no checkpoint format. The paper does not say how wide the band is: `window` is 256 here, as in GPT-Neo. Of its table of sizes two rows do not
-hold together and are read as the count of parameters demands: 1.3b has 16 heads of 128 (the table says 24), 13b has heads of 128 beside a width of 5140.
+Two sites a block, each around one sublayer; a final norm. Year 2020. Special: dense and locally banded attention take turns. No weights are public,
+so there is no checkpoint format. The paper does not say how wide the band is: `window` is 256 here, as in GPT-Neo. Of its table of sizes two rows do
+not hold together and are read as the count of parameters demands: 1.3b has 16 heads of 128 (the table says 24), 13b has heads of 128 beside a width
+of 5140.
 Source: Brown et al., Language Models are Few-Shot Learners, 2020, arXiv 2005.14165, table 2.1.
 """
 
@@ -59,7 +60,7 @@ class GPT3(GPT):
         initial_normal(self, 0.02)
 
     def written(self) -> dict[str, Any]:
-        raise CheckpointError("gpt3: its weights were never published, so there is no checkpoint format; save its state_dict() with safetensors instead")
+        raise CheckpointError("gpt3: its weights were never published, so it has no checkpoint format; save its state_dict() with safetensors")
 
     def rows(self) -> Iterator[Row]:
         return iter(())

@@ -42,10 +42,10 @@ def _size(dim: int, blocks: int, heads: int, kv_heads: int, hidden: int, vocab: 
     return LlamaConfig(dim=dim, blocks=blocks, heads=heads, kv_heads=kv_heads, hidden=hidden, vocab=vocab, context=context, **other)
 
 
-_3 = {"vocab": 128256, "context": 8192, "rotary": {"theta": 500000.0}}
-_WAVES = {"kind": "llama3", "low": 1.0, "high": 4.0, "original": 8192}
-_31 = {"vocab": 128256, "context": 131072, "rotary": {"theta": 500000.0, "scaling": {**_WAVES, "factor": 8.0}}}
-_32 = {"vocab": 128256, "context": 131072, "rotary": {"theta": 500000.0, "scaling": {**_WAVES, "factor": 32.0}}, "tied": True}
+_3: dict[str, Any] = {"vocab": 128256, "context": 8192, "rotary": {"theta": 500000.0}}
+_WAVES: dict[str, Any] = {"kind": "llama3", "low": 1.0, "high": 4.0, "original": 8192}
+_31: dict[str, Any] = {"vocab": 128256, "context": 131072, "rotary": {"theta": 500000.0, "scaling": {**_WAVES, "factor": 8.0}}}
+_32: dict[str, Any] = {"vocab": 128256, "context": 131072, "rotary": {"theta": 500000.0, "scaling": {**_WAVES, "factor": 32.0}}, "tied": True}
 SIZES = {
     "tiny": _size(64, 2, 4, 2, 176, 256, 256),
     "1-7b": _size(4096, 32, 32, 32, 11008, context=2048, eps=1e-6), "1-13b": _size(5120, 40, 40, 40, 13824, context=2048, eps=1e-6),
@@ -91,8 +91,9 @@ class Llama(Model):
         heads = f.take("num_attention_heads")
         return LlamaConfig(
             dim=f.take("hidden_size"), blocks=f.take("num_hidden_layers"), heads=heads, kv_heads=f.take("num_key_value_heads", heads),
-            hidden=f.take("intermediate_size"), vocab=f.take("vocab_size"), head_dim=f.take("head_dim", None), context=f.take("max_position_embeddings", 2048),
-            rotary=f.rope(), eps=f.take("rms_norm_eps", 1e-6), tied=f.take("tie_word_embeddings", False), head=f.architecture("LlamaForCausalLM", "LlamaModel") == "LlamaForCausalLM",
+            hidden=f.take("intermediate_size"), vocab=f.take("vocab_size"), head_dim=f.take("head_dim", None),
+            context=f.take("max_position_embeddings", 2048), rotary=f.rope(), eps=f.take("rms_norm_eps", 1e-6),
+            tied=f.take("tie_word_embeddings", False), head=f.architecture("LlamaForCausalLM", "LlamaModel") == "LlamaForCausalLM",
             attention_bias=f.take("attention_bias", False), mlp_bias=f.take("mlp_bias", False))
 
     def written(self) -> dict[str, Any]:

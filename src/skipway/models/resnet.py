@@ -4,9 +4,9 @@
     h <- S(h) + C(relu(N(C(relu(N(h))))))  v2, pre-activation: norm and relu stand before each convolution
     logits = W mean(h)                     v2: of relu(N(h))
 
-One site a block, around all its convolutions; no final norm (v2: one). Year 2015, v2 2016. Special: S is the identity but at the first block of a stage,
-where a 1x1 convolution brings h to half the size and twice the channels; a relu stands on the stream behind every add, and v2 takes it off, so that the
-identity reaches from stem to head. A scheme that norms what a block reads or keeps lanes stands on each stage for itself.
+One site a block, around all its convolutions; no final norm (v2: one). Year 2015, v2 2016. Special: S is the identity but at the first block of a
+stage, where a 1x1 convolution brings h to half the size and twice the channels; a relu stands on the stream behind every add, and v2 takes it off, so
+that the identity reaches from stem to head. A scheme that norms what a block reads or keeps lanes stands on each stage for itself.
 Source: He, Zhang, Ren, Sun, Deep Residual Learning for Image Recognition, 2015, arXiv 1512.03385; Identity Mappings in Deep Residual Networks, 2016,
 arXiv 1603.05027.
 """
@@ -25,7 +25,7 @@ from skipway.nn import ResNet as Body
 
 @dataclass(frozen=True, kw_only=True)
 class ResNetConfig(Config):
-    """Numbers of a residual network: dim channels in the first stage (four times as many on the stream of bottlenecks), twice as many in each later one."""
+    """Numbers of a residual network: dim channels in the first stage (four times as many on the stream of bottlenecks), twice that in each later."""
 
     depths: tuple[int, ...]             # blocks of each stage
     heads: int = 0                      # no attention
@@ -42,13 +42,14 @@ def _size(kind: str, *depths: int, dim: int = 64, **other: Any) -> ResNetConfig:
 
 SIZES: dict[str, Config] = {
     "tiny": _size("basic", 2, 2, dim=16, stem="small", classes=10),
-    "18": _size("basic", 2, 2, 2, 2), "34": _size("basic", 3, 4, 6, 3), "50": _size("bottleneck", 3, 4, 6, 3), "101": _size("bottleneck", 3, 4, 23, 3),
-    "152": _size("bottleneck", 3, 8, 36, 3),
+    "18": _size("basic", 2, 2, 2, 2), "34": _size("basic", 3, 4, 6, 3), "50": _size("bottleneck", 3, 4, 6, 3),
+    "101": _size("bottleneck", 3, 4, 23, 3), "152": _size("bottleneck", 3, 8, 36, 3),
     "v2-18": _size("pre_activation", 2, 2, 2, 2), "v2-34": _size("pre_activation", 3, 4, 6, 3), "v2-50": _size("pre_bottleneck", 3, 4, 6, 3),
     "v2-101": _size("pre_bottleneck", 3, 4, 23, 3), "v2-152": _size("pre_bottleneck", 3, 8, 36, 3), "v2-200": _size("pre_bottleneck", 3, 24, 36, 3),
     # For images of 32 pixels: 6 n + 2 and 9 n + 2 layers.
     "20": _size("basic", 3, 3, 3, dim=16, stem="small", classes=10), "56": _size("basic", 9, 9, 9, dim=16, stem="small", classes=10),
-    "110": _size("basic", 18, 18, 18, dim=16, stem="small", classes=10), "v2-164": _size("pre_bottleneck", 18, 18, 18, dim=16, stem="small", classes=10),
+    "110": _size("basic", 18, 18, 18, dim=16, stem="small", classes=10),
+    "v2-164": _size("pre_bottleneck", 18, 18, 18, dim=16, stem="small", classes=10),
     "v2-1001": _size("pre_bottleneck", 111, 111, 111, dim=16, stem="small", classes=10),
 }
 
@@ -87,7 +88,8 @@ class ResNet(Model):
     def written(self) -> dict[str, Any]:
         c: Any = self.config
         if c.kind.startswith("pre") or c.stem != "image":
-            raise CheckpointError(f"resnet: transformers' ResNet has no {c.kind} blocks behind a stem for {c.stem} images; save its state_dict() with safetensors")
+            raise CheckpointError(f"resnet: transformers' ResNet has no {c.kind} blocks behind a stem of kind {c.stem}; save its state_dict() with "
+                                  "safetensors instead")
         wide = [c.dim * 2 ** k * (4 if c.kind == "bottleneck" else 1) for k in range(len(c.depths))]
         return {"model_type": "resnet", "architectures": ["ResNetForImageClassification" if c.head else "ResNetModel"], "embedding_size": c.dim,
                 "hidden_sizes": wide, "depths": list(c.depths), "layer_type": c.kind, "num_channels": c.channels, "hidden_act": "relu",

@@ -4,8 +4,8 @@
     h <- N(h + W_2 gelu(W_1 h))
     logits = E N(gelu(W h)) + b            E is the embedding of the words
 
-Two sites a block, each around one sublayer; no final norm, since the last site ends in one. Year 2019. Special: positions are counted over real tokens
-only and begin behind the number of the padding token, so 514 positions hold 512 tokens; one segment.
+Two sites a block, each around one sublayer; no final norm, since the last site ends in one. Year 2019. Special: positions are counted over real
+tokens only and begin behind the number of the padding token, so 514 positions hold 512 tokens; one segment.
 Source: Liu et al., RoBERTa: A Robustly Optimized BERT Pretraining Approach, 2019, arXiv 1907.11692.
 """
 
@@ -23,7 +23,8 @@ from skipway.nn import Attention, FeedForward, Stack
 
 
 def _size(dim: int, blocks: int, heads: int, **other: Any) -> BertConfig:
-    return BertConfig(**{"dim": dim, "blocks": blocks, "heads": heads, "hidden": 4 * dim, "vocab": 50265, "context": 514, "types": 1, "eps": 1e-5, "pad": 1,
+    return BertConfig(**{"dim": dim, "blocks": blocks, "heads": heads, "hidden": 4 * dim, "vocab": 50265, "context": 514, "types": 1, "eps": 1e-5,
+                         "pad": 1,
                          "dropout": 0.1, "attention_dropout": 0.1, **other})
 
 

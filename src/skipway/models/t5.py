@@ -5,8 +5,9 @@
     h <- h + W_2 relu(W_1 R(h))            v1.1: W_2 (gelu(W_1 R(h)) * W_3 R(h))
     logits = E R(h) / sqrt(dim)            E is the embedding; v1.1: W R(h) with a matrix of its own
 
-Two sites a block in the encoder, three in the decoder, each around one sublayer; a final norm on both. Year 2019 (v1.1: 2020). No biases. Special: the
-table of distances is one for all blocks of a stack, so nothing is added to the stream but what branches give; the stream is not normed or scaled anywhere.
+Two sites a block in the encoder, three in the decoder, each around one sublayer; a final norm on both. Year 2019 (v1.1: 2020). No biases. Special:
+the table of distances is one for all blocks of a stack, so nothing is added to the stream but what branches give; the stream is not normed or scaled
+anywhere.
 Source: Raffel et al., Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer, 2019, arXiv 1910.10683; v1.1: Shazeer, GLU
 Variants Improve Transformer, 2020, arXiv 2002.05202, and the notes of its release.
 """
@@ -53,7 +54,8 @@ SIZES: dict[str, Config] = {
     "tiny": _size(64, 128, 16, 2, 4, vocab=256, dropout=0.0),
     "small": _size(512, 2048, 64, 6, 8), "base": _size(768, 3072, 64, 12, 12), "large": _size(1024, 4096, 64, 24, 16),
     "3b": _size(1024, 16384, 128, 24, 32), "11b": _size(1024, 65536, 128, 24, 128),
-    "1.1-small": _size(512, 1024, 64, 8, 6, **_11), "1.1-base": _size(768, 2048, 64, 12, 12, **_11), "1.1-large": _size(1024, 2816, 64, 24, 16, **_11),
+    "1.1-small": _size(512, 1024, 64, 8, 6, **_11), "1.1-base": _size(768, 2048, 64, 12, 12, **_11),
+    "1.1-large": _size(1024, 2816, 64, 24, 16, **_11),
     "1.1-xl": _size(2048, 5120, 64, 24, 32, **_11), "1.1-xxl": _size(4096, 10240, 64, 24, 64, **_11),
 }
 
@@ -63,7 +65,8 @@ class T5(Model):
 
     RULE = "pre_norm"
     MODEL_TYPES = ("t5",)
-    IGNORED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "EncDecAttention.relative_attention_bias.weight")      # copies, and one unused
+    IGNORED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight",
+               "EncDecAttention.relative_attention_bias.weight")      # copies, and one unused
 
     def make(self, c: T5Config, rule: dict[str, Any]) -> None:
         self.embed = nn.Embedding(c.vocab, c.dim)
@@ -90,11 +93,12 @@ class T5(Model):
             return float((c.dim * c.head_dim) ** -0.5)
         return float(c.dim ** -0.5) if isinstance(module, nn.Embedding) else float(module.get_parameter("weight").shape[1] ** -0.5)
 
-    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Tensor | None = None, decoder_attention_mask: Tensor | None = None, *,
-                states: bool = False) -> Output:
-        """input_ids (batch, tokens), decoder_input_ids (batch, targets); masks of their shapes, 1 for a real token. States: the encoder's come first."""
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Tensor | None = None,
+                decoder_attention_mask: Tensor | None = None, *, states: bool = False) -> Output:
+        """input_ids (batch, tokens), decoder_input_ids (batch, targets); masks of their shape, 1 for a real token. The encoder's states are first."""
         n, k = input_ids.shape[1], decoder_input_ids.shape[1]
-        memory, first, _ = self.run(self.encoder, self.dropout(self.embed(input_ids)), states, mask=self.encoder_bias(n, n), key_mask=padded(attention_mask))
+        memory, first, _ = self.run(self.encoder, self.dropout(self.embed(input_ids)), states, mask=self.encoder_bias(n, n),
+                                    key_mask=padded(attention_mask))
         memory = self.dropout(memory)
         y, later, _ = self.run(self.decoder, self.dropout(self.embed(decoder_input_ids)), states, context=memory, context_mask=padded(attention_mask),
                                mask=self.decoder_bias(k, k), key_mask=padded(decoder_attention_mask))
@@ -109,7 +113,8 @@ class T5(Model):
         f.same("is_decoder", False)
         tied = f.take("tie_word_embeddings", True)
         return T5Config(
-            dim=f.take("d_model"), blocks=f.take("num_layers"), decoder_blocks=f.take("num_decoder_layers", f.take("num_layers")), heads=f.take("num_heads"),
+            dim=f.take("d_model"), blocks=f.take("num_layers"), decoder_blocks=f.take("num_decoder_layers", f.take("num_layers")),
+            heads=f.take("num_heads"),
             vocab=f.take("vocab_size"), hidden=f.take("d_ff"), head_dim=f.take("d_kv"), kind=PROJECTIONS[f.take("feed_forward_proj", "relu")],
             buckets=f.take("relative_attention_num_buckets", 32), farthest=f.take("relative_attention_max_distance", 128),
             eps=f.take("layer_norm_epsilon", 1e-6), dropout=f.take("dropout_rate", 0.1), scaled=f.take("scale_decoder_outputs", tied),
@@ -125,7 +130,8 @@ class T5(Model):
         c: Any = self.config
         if c.kind not in PROJECTIONS.values():
             raise CheckpointError(f"t5: a feed-forward of kind {c.kind} has no name in a T5 configuration")
-        return {"model_type": "t5", "architectures": ["T5ForConditionalGeneration" if c.head else "T5Model"], "d_model": c.dim, "num_layers": c.blocks,
+        return {"model_type": "t5", "architectures": ["T5ForConditionalGeneration" if c.head else "T5Model"], "d_model": c.dim,
+                "num_layers": c.blocks,
                 "num_decoder_layers": c.decoder_blocks, "num_heads": c.heads, "vocab_size": c.vocab, "d_ff": c.hidden, "d_kv": c.head_dim,
                 "feed_forward_proj": next(k for k, v in PROJECTIONS.items() if v == c.kind), "relative_attention_num_buckets": c.buckets,
                 "relative_attention_max_distance": c.farthest, "layer_norm_epsilon": c.eps, "dropout_rate": c.dropout,
@@ -134,7 +140,8 @@ class T5(Model):
     def rows(self) -> Iterator[Row]:
         c: Any = self.config
         yield from named("embed", "shared")
-        for side, blocks, kinds in (("encoder", c.blocks, ("SelfAttention", "")), ("decoder", c.decoder_blocks, ("SelfAttention", "EncDecAttention", ""))):
+        for side, blocks, kinds in (("encoder", c.blocks, ("SelfAttention", "")),
+                                    ("decoder", c.decoder_blocks, ("SelfAttention", "EncDecAttention", ""))):
             yield from named(f"{side}_bias.table", f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias")
             for k in range(blocks):
                 for place, kind in enumerate(kinds):

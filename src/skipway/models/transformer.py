@@ -5,10 +5,10 @@
     h <- N(h + W_2 relu(W_1 h))
     logits = E h                           E is the embedding of both sides
 
-Two sites a block in the encoder, three in the decoder, each around one sublayer; no final norm, since the last site ends in one. Year 2017. Special: tokens
-are multiplied by sqrt(dim) and waves of sines and cosines added before the first block; the stream that enters is the only state that is not normed.
-The waves' order of channels is the authors' code's, all sines first. Marian's translators are of this kind (swish, a bias on the logits), and their
-checkpoints are read and written.
+Two sites a block in the encoder, three in the decoder, each around one sublayer; no final norm, since the last site ends in one. Year 2017. Special:
+tokens are multiplied by sqrt(dim) and waves of sines and cosines added before the first block; the stream that enters is the only state that is not
+normed. The waves' order of channels is the authors' code's, all sines first. Marian's translators are of this kind (swish, a bias on the logits), and
+their checkpoints are read and written.
 Source: Vaswani et al., Attention Is All You Need, 2017, arXiv 1706.03762; Junczys-Dowmunt et al., Marian, 2018, arXiv 1804.00344.
 """
 
@@ -79,7 +79,7 @@ class Transformer(Model):
         self.tied = (("embed.weight", "head.weight"),) if c.head else ()
         if c.logit_bias and c.head:
             self.register_buffer("logit_bias", self.embed.weight.new_zeros(c.vocab))
-        initial_normal(self, lambda path, module: c.dim ** -0.5 if path in ("embed", "head") else (2 / sum(module.get_parameter("weight").shape)) ** 0.5)
+        initial_normal(self, lambda path, m: c.dim ** -0.5 if path in ("embed", "head") else (2 / sum(m.get_parameter("weight").shape)) ** 0.5)
 
     def enter(self, ids: Tensor) -> Tensor:
         """What a stack begins with."""
@@ -88,9 +88,9 @@ class Transformer(Model):
         y: Tensor = self.dropout(x + self.waves(ids).to(x.dtype))
         return y
 
-    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Tensor | None = None, decoder_attention_mask: Tensor | None = None, *,
-                states: bool = False) -> Output:
-        """input_ids (batch, tokens), decoder_input_ids (batch, targets); masks of their shapes, 1 for a real token. States: the encoder's come first."""
+    def forward(self, input_ids: Tensor, decoder_input_ids: Tensor, attention_mask: Tensor | None = None,
+                decoder_attention_mask: Tensor | None = None, *, states: bool = False) -> Output:
+        """input_ids (batch, tokens), decoder_input_ids (batch, targets); masks of their shape, 1 for a real token. The encoder's states are first."""
         memory, first, _ = self.run(self.encoder, self.enter(input_ids), states, key_mask=padded(attention_mask))
         y, later, _ = self.run(self.decoder, self.enter(decoder_input_ids), states, context=memory, context_mask=padded(attention_mask),
                                key_mask=padded(decoder_attention_mask))
@@ -104,16 +104,18 @@ class Transformer(Model):
         f.same("share_encoder_decoder_embeddings", True)
         f.same("decoder_vocab_size", f.take("vocab_size"))
         f.same("is_decoder", False)
-        for name in ("encoder_layerdrop", "decoder_layerdrop", "static_position_embeddings", "normalize_before", "add_final_layer_norm", "normalize_embedding",
-                     "add_bias_logits", "extra_pos_embeddings"):
+        for name in ("encoder_layerdrop", "decoder_layerdrop", "static_position_embeddings", "normalize_before", "add_final_layer_norm",
+                     "normalize_embedding", "add_bias_logits", "extra_pos_embeddings"):
             f.same(name, *((True, False) if name == "static_position_embeddings" else (0, False)))
-        f.skip("init_std", "num_hidden_layers", "num_beams", "max_length", "bad_words_ids", "classif_dropout", "classifier_dropout", "num_attention_heads")
+        f.skip("init_std", "num_hidden_layers", "num_beams", "max_length", "bad_words_ids", "classif_dropout", "classifier_dropout",
+               "num_attention_heads")
         head = f.architecture("MarianMTModel", "MarianModel") == "MarianMTModel"
         return TransformerConfig(
             dim=f.take("d_model"), blocks=f.take("encoder_layers"), decoder_blocks=f.take("decoder_layers"), heads=f.take("encoder_attention_heads"),
             decoder_heads=f.take("decoder_attention_heads"), hidden=f.take("encoder_ffn_dim"), decoder_hidden=f.take("decoder_ffn_dim"),
             vocab=f.take("vocab_size"), context=f.take("max_position_embeddings", 1024), activation=f.activation("activation_function", "gelu"),
-            pad=f.data.get("pad_token_id"), scaled=f.take("scale_embedding", False), interleaved=False, logit_bias=head, dropout=f.take("dropout", 0.1),
+            pad=f.data.get("pad_token_id"), scaled=f.take("scale_embedding", False), interleaved=False, logit_bias=head,
+            dropout=f.take("dropout", 0.1),
             attention_dropout=f.take("attention_dropout", 0.0), inner_dropout=f.take("activation_dropout", 0.0), head=head)
 
     def written(self) -> dict[str, Any]:

@@ -4,8 +4,8 @@
     h <- h + W_2 gelu(W_1 N(h))
     logits = W N(h)_0                      of the learned token that stands in front of the patches
 
-Two sites a block, each around one sublayer; a final norm. Year 2020 (small and tiny: 2021). Special: a patch becomes a token by one matrix, positions are
-learned, and nothing else knows that it is an image; the stream keeps one width and one grid from stem to head.
+Two sites a block, each around one sublayer; a final norm. Year 2020 (small and tiny: 2021). Special: a patch becomes a token by one matrix, positions
+are learned, and nothing else knows that it is an image; the stream keeps one width and one grid from stem to head.
 Source: Dosovitskiy et al., An Image is Worth 16x16 Words, 2020, arXiv 2010.11929; small and tiny: Touvron et al., DeiT, 2021, arXiv 2012.12877.
 """
 
@@ -95,10 +95,10 @@ class ViT(Model):
     def written(self) -> dict[str, Any]:
         c: Any = self.config
         return {"model_type": "vit", "architectures": ["ViTForImageClassification" if c.head else "ViTModel"], "hidden_size": c.dim,
-                "num_hidden_layers": c.blocks, "num_attention_heads": c.heads, "intermediate_size": c.hidden, "image_size": c.image, "patch_size": c.patch,
-                "num_channels": c.channels, "hidden_act": ACTIVATION_WRITTEN[c.activation], "layer_norm_eps": c.eps, "qkv_bias": c.bias,
-                "hidden_dropout_prob": c.dropout, "attention_probs_dropout_prob": c.attention_dropout, **({"pooler_output_size": c.pooler} if c.pooler else {}),
-                **classes_written(c.classes)}
+                "num_hidden_layers": c.blocks, "num_attention_heads": c.heads, "intermediate_size": c.hidden, "image_size": c.image,
+                "patch_size": c.patch, "num_channels": c.channels, "hidden_act": ACTIVATION_WRITTEN[c.activation], "layer_norm_eps": c.eps,
+                "qkv_bias": c.bias, "hidden_dropout_prob": c.dropout, "attention_probs_dropout_prob": c.attention_dropout,
+                **({"pooler_output_size": c.pooler} if c.pooler else {}), **classes_written(c.classes)}
 
     def rows(self) -> Iterator[Row]:
         c: Any = self.config

@@ -131,8 +131,8 @@ class ResNet(nn.Module):
     shortcut        "A" zeros for new channels, "B" a projection where the shape changes, "C" a projection everywhere
     stem            "image": 7x7 with stride 2 and a pooling with stride 2; "small": 3x3, for images of 32 pixels
     classes         outputs of the head; 0: the pooled features
-    scheme, options any scheme. One that reads the stream as it is and keeps one tensor (plain, rezero, layer_scale, ...) stands at every block. With any
-                    other, each stage is a stack: blocks that change the shape are joined plainly, the stream begins behind them, and in blocks of
+    scheme, options any scheme. One that reads the stream as it is and keeps one tensor (plain, rezero, layer_scale, ...) stands at every block. With
+                    any other, each stage is a stack: blocks that change the shape are joined plainly, the stream begins behind them, and in blocks of
                     the first papers the relu stands behind the stage in place of every add; norms of the scheme are over the channels.
     drop_path       stochastic depth, growing over the blocks to this
     zero_init       the gain of each branch's last norm starts at 0, so that a block starts as its shortcut (not in pre-activation)
@@ -157,7 +157,7 @@ class ResNet(nn.Module):
         total, inside = sum(blocks), width
         whole = _reads_as_it_is(scheme, width, total, options)
         if shortcut == "C" and not whole:
-            raise SchemeError(f"scheme {scheme} norms what a block reads or keeps more than one tensor, which a projection at every block does not carry; "
+            raise SchemeError(f"scheme {scheme} norms what a block reads or keeps several tensors, which projections at every block cannot carry; "
                               'choose shortcut="B", or a scheme that reads the stream as it is, such as plain or rezero')
         made: list[ConvBlock | Stage] = []
         count = 0
@@ -166,7 +166,8 @@ class ResNet(nn.Module):
             out = inner * 4 if kind.endswith("bottleneck") else inner
             alone = number if whole else int(inside != out or stage > 0)
             for k in range(alone):
-                rule = schemes.build(scheme if whole else "plain", out, depth=total, index=count, role="conv", per_block=1, **(options if whole else {}))
+                rule = schemes.build(scheme if whole else "plain", out, depth=total, index=count, role="conv", per_block=1,
+                                     **(options if whole else {}))
                 made.append(ConvBlock(kind, inside, inner, out, 2 if stage and k == 0 else 1, shortcut, rule, norm, drop_path * (count + 1) / total))
                 inside, count = out, count + 1
             if alone < number:

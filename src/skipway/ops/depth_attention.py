@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._autocast import product
+from skipway.ops._mode import again
 
 
 def depth_attention(sources: Sequence[Tensor], query: Tensor, eps: float = 1e-6, scale: float = 1.0, normed: bool = False) -> Tensor:
@@ -16,7 +17,7 @@ def depth_attention(sources: Sequence[Tensor], query: Tensor, eps: float = 1e-6,
     sources: tensors v_i, (..., dim); query (dim,). Gives (..., dim). Sources are read in place: no stack of them is made or kept.
     """
     wide = torch.promote_types(query.dtype, torch.float32)
-    return _DepthAttention.apply(eps, scale, normed, query.to(wide), *sources)[0]       # type: ignore[no-any-return]
+    return _DepthAttention.apply(eps, scale, normed, query.to(wide), *sources)[0]
 
 
 def plain(sources: Sequence[Tensor], query: Tensor, eps: float = 1e-6, scale: float = 1.0, normed: bool = False) -> Tensor:
@@ -32,9 +33,7 @@ class _DepthAttention(Function):
 
     @staticmethod
     def forward(eps: float, scale: float, normed: bool, query: Tensor, *sources: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        size = torch.stack([torch.linalg.vector_norm(v, dim=-1, dtype=query.dtype) for v in sources])
-        inverse = (size.square() / query.shape[0] + eps).rsqrt()
-        logits = torch.stack([product(v.to(query.dtype), query) for v in sources]) * inverse * scale
+        logits, inverse = _scores(sources, query, eps, scale)
         weights = _weights(logits, inverse, normed).to(sources[0].dtype).unsqueeze(-1)
         out = sources[0] * weights[0]
         for v, a in zip(sources[1:], weights[1:]):
@@ -43,7 +42,7 @@ class _DepthAttention(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        _, ctx.scale, ctx.normed, query, *sources = inputs
+        ctx.eps, ctx.scale, ctx.normed, query, *sources = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(query, *output[1:], *sources)
@@ -53,6 +52,8 @@ class _DepthAttention(Function):
         if g is None:
             return (None,) * len(ctx.needs_input_grad)
         query, logits, inverse, *sources = ctx.saved_tensors
+        if again():
+            logits, inverse = _scores(sources, query, ctx.eps, ctx.scale)
         a = logits.softmax(0)
         by_a = torch.stack([torch.linalg.vecdot(g, v) for v in sources]).to(query.dtype)
         by_a = by_a * inverse if ctx.normed else by_a
@@ -69,6 +70,13 @@ class _DepthAttention(Function):
             by_v = torch.addcmul(g * weights[k], on_query[k].to(kind).unsqueeze(-1), narrow)
             found.append(torch.addcmul(by_v, on_source[k], v))
         return None, None, None, by_query, *found
+
+
+def _scores(sources: Sequence[Tensor], query: Tensor, eps: float, scale: float) -> tuple[Tensor, Tensor]:
+    """Logits and the inverse root mean squares, (k, ...)."""
+    size = torch.stack([torch.linalg.vector_norm(v, dim=-1, dtype=query.dtype) for v in sources])
+    inverse = (size.square() / query.shape[0] + eps).rsqrt()
+    return torch.stack([product(v.to(query.dtype), query) for v in sources]) * inverse * scale, inverse
 
 
 def _weights(logits: Tensor, inverse: Tensor, normed: bool) -> Tensor:

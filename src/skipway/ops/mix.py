@@ -13,7 +13,7 @@ def mix(lanes: Tensor, matrix: Tensor) -> Tensor:
 
     lanes (n, ..., dim); matrix (m, n), the same for all tokens, or (..., m, n). Gives (m, ..., dim) in the dtype of the lanes.
     """
-    return _Mix.apply(lanes, matrix.to(lanes.dtype))        # type: ignore[no-any-return]
+    return _Mix.apply(lanes, matrix.to(lanes.dtype))
 
 
 def plain(lanes: Tensor, matrix: Tensor) -> Tensor:

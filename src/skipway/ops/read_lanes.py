@@ -12,10 +12,10 @@ from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, summed
 def read_lanes(lanes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """sum_i weight_i lanes_i, and the lanes themselves for `write_lanes`.
 
-    lanes (n, ..., dim); weight (n,), the same for all tokens, or (..., n). Gives (..., dim) in the dtype of the lanes. What goes on with the second result
-    instead of `lanes` brings both gradients of the lanes to one place, where they are summed without a tensor of their own.
+    lanes (n, ..., dim); weight (n,), the same for all tokens, or (..., n). Gives (..., dim) in the dtype of the lanes. What goes on
+    with the second result instead of `lanes` brings both gradients of the lanes to one place, where they are summed without a tensor of their own.
     """
-    return _ReadLanes.apply(lanes, weight.to(lanes.dtype))      # type: ignore[no-any-return]
+    return _ReadLanes.apply(lanes, weight.to(lanes.dtype))
 
 
 def plain(lanes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,16 +7,16 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, summed
-from skipway.ops._owned import owned
+from skipway.ops._mode import owned
 
 
 def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
     """sum_i weight_i lanes_i, and the mixed lanes sum_i matrix_ji lanes_i, token by token, for `write_over`.
 
-    lanes (n, ..., dim); weight (n,), matrix (n, n), the same for all tokens, or with the token axes before. Gives (..., dim) and (tokens, n, dim) in the
-    dtype of the lanes. Only the lanes are kept for backward, which makes one tensor of their size.
+    lanes (n, ..., dim); weight (n,), matrix (n, n), the same for all tokens, or with the token axes before. Gives (..., dim) and (tokens, n, dim),
+    in the dtype of the lanes. Only the lanes are kept for backward, which makes one tensor of their size.
     """
-    return _ReadMix.apply(lanes, weight.to(lanes.dtype), matrix.to(lanes.dtype))        # type: ignore[no-any-return]
+    return _ReadMix.apply(lanes, weight.to(lanes.dtype), matrix.to(lanes.dtype))
 
 
 def plain(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:

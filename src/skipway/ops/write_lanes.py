@@ -14,7 +14,7 @@ def write_lanes(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
     lanes (n, ..., dim), y (..., dim); weight (n,), or (..., n). Gives lanes in their dtype.
     """
-    return _Write.apply(lanes, y.to(lanes.dtype), weight.to(lanes.dtype))       # type: ignore[no-any-return]
+    return _Write.apply(lanes, y.to(lanes.dtype), weight.to(lanes.dtype))
 
 
 def plain(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:

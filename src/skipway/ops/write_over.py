@@ -7,15 +7,15 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._lanes import as_lanes, for_tokens
-from skipway.ops._owned import owned
+from skipway.ops._mode import owned
 from skipway.ops.write_lanes import by_branch
 
 
 def write_over(mixed: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """mixed_j + weight_j y.
 
-    mixed (tokens, n, dim), as `read_mix` gives it, y (..., dim); weight (n,), or (..., n). Gives lanes, (n, ..., dim), in the dtype of mixed, which is no longer
-    what it was: in plain eager mode the sum is written over it.
+    mixed (tokens, n, dim), as `read_mix` gives it, y (..., dim); weight (n,), or (..., n). Gives lanes, (n, ..., dim), in the dtype of mixed, which
+    is no longer what it was: in plain eager mode the sum is written over it.
     """
     rule = _Over if owned(mixed) else _Write
     return as_lanes(rule.apply(mixed, y.to(mixed.dtype), weight.to(mixed.dtype)), y)

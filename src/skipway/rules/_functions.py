@@ -101,7 +101,8 @@ def _application(watcher: _Watcher, maker: Any) -> Application | None:
     outs = [n for _, (n, _) in sorted(watcher.made[maker].items())]
     region, ins = _region(watcher, outs)
     tensors = [t for _, (_, t) in sorted(watcher.made[maker].items())]
-    roots = [GradientEdge(maker, number) for number in sorted(watcher.made[maker])]     # a tensor may have been written to since, and then has another maker
+    # A tensor may have been written to since, and then has another maker.
+    roots = [GradientEdge(maker, number) for number in sorted(watcher.made[maker])]
     generator = torch.Generator().manual_seed(len(region))
     given = [torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.device, t.dtype) for t in tensors]
     edges = [GradientEdge(node, number) for node, number in maker.next_functions if node is not None]

@@ -65,16 +65,16 @@ def _normed(facts: Facts, spot: Spot) -> bool:
     places = spot.flow.places
     scaled = [k for k, p in enumerate(places) if p.join.gain == spot.place.join.gain]
     later = [(places[k].join.after, places[k + 1].join.before) for k in scaled if k + 1 < len(places)]
-    return bool(later) and all(after is not before and before.has(after) and not _joined(before, after) for after, before in later)
+    return bool(later) and all(after is not before and before.has(after) and _only_normed(before, after) for after, before in later)
 
 
-def _joined(state: State | None, since: State) -> bool:
-    """Whether a state comes of an earlier one otherwise than through norms."""
+def _only_normed(state: State | None, since: State) -> bool:
+    """Whether a state comes of an earlier one through norms, and through activations at most beside them."""
+    seen = set()
     while state is not None and state is not since:
-        if state.via not in ("norm", "centred"):
-            return True
+        seen.add(state.via)
         state = state.prev
-    return False
+    return seen <= {"norm", "centred", "act"} and bool(seen & {"norm", "centred"})
 
 
 def _averaged(facts: Facts, node: int, gain: float) -> bool:

@@ -71,7 +71,7 @@ class Scheme(nn.Module):
     inner_norm: ClassVar[bool] = False          # whether the branch is asked for a norm before its output projection
     reversible: ClassVar[bool] = False          # whether `undo` gives the stream before a write back
     undo_growth: float = 1.0                    # what undoing one write multiplies a rounding error of the stream by
-    joins: bool = True                          # whether this sublayer's write is a join on the main stream; within a block that is joined as one it is not
+    joins: bool = True                          # whether its write is a join on the main stream: in a block joined as one, only the last is
     traffic: Traffic = Traffic(2, 1)
     lanes: int = 1
 

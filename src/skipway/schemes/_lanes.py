@@ -13,7 +13,7 @@ def born(x: Tensor, lanes: int) -> Tensor:
 
 
 def gated(lanes: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """`rms_linear` of each lane, weight (k, dim), gives (..., n, k); or of all lanes one after another, weight (k, n dim), gives (..., k). And the lanes."""
+    """`rms_linear` of each lane, weight (k, dim), z (..., n, k), or of all lanes in a row, weight (k, n dim), z (..., k); and the lanes."""
     inner = lanes.movedim(0, -2)
     if weight.shape[-1] == lanes.shape[-1]:
         z, inner = rms_linear(inner, weight, eps)

@@ -7,12 +7,13 @@
     static      p = I, g = 1 at the start, learned
     dynamic     p + mat(V m(X_a)), g + G m(Z), with m(x) = tanh(R x / (dim rms(x))), V = G = 0 at the start
 
-a is the active lane: block k mod K (active=None), or one that is fixed. Lanes are born as copies and left as their mean (birth="copy"), or born and left by
-K - 1 learned matrices each whose results are scaled to the RMS of lane 0 (birth="project"). Gemma 3n: dynamic=True, active=0, birth="project", with p
-and g held at their start, and the norm in m gained. Start: pre_norm, up to rounding.
-Parameters: K^2 + K a block, dynamic also K^3 + K^2 + K dim + dim; one norm a sublayer. Cost a token: of a block, reads about 2 K + 2 dim and writes 2 K more than
-pre_norm. Depth is counted in blocks.
-Source: Baykal et al., Alternating Updates for Efficient Transformers, 2023, arXiv 2301.13310, algorithm 1; dynamic: transformers 5.24, models/gemma3n.
+a is the active lane: block k mod K (active=None), or one that is fixed. Lanes are born as copies and left as their mean (birth="copy"), or born
+and left by K - 1 learned matrices each whose results are scaled to the RMS of lane 0 (birth="project"). Gemma 3n: dynamic=True, active=0,
+birth="project", with p and g held at their start, and the norm in m gained. Start: pre_norm, up to rounding.
+Parameters: K^2 + K a block, dynamic also K^3 + K^2 + K dim + dim; one norm a sublayer. Cost a token: of a block, reads about 2 K + 2 dim and
+writes 2 K more than pre_norm. Depth is counted in blocks.
+Source: Baykal et al., Alternating Updates for Efficient Transformers, 2023, arXiv 2301.13310, algorithm 1; dynamic: transformers 5.24,
+models/gemma3n.
 """
 
 from typing import Any
@@ -76,7 +77,7 @@ class AltUp(Scheme):
     def read(self, stream: State) -> tuple[Tensor, State]:
         lanes, written = stream
         if self.begins:
-            p = self.predict
+            p: Tensor = self.predict
             if self.dynamic:
                 m = self.router_of(lanes[self.active])
                 p = p + product(m, self.predict_gate.to(m.dtype).flatten(0, 1).mT).unflatten(-1, (self.lanes, self.lanes))
@@ -89,7 +90,7 @@ class AltUp(Scheme):
         written = y if written is None else written + y
         if not self.ends:
             return lanes, written
-        g = self.correct
+        g: Tensor = self.correct
         if self.dynamic:
             m = self.router_of(lanes[self.active] + written)
             g = g + product(m, self.correct_gate.to(m.dtype).mT)

@@ -3,10 +3,10 @@
     read of sublayer l:     N(sum_{i < l} a_i v_i)          a = softmax_i(w_l . u_i)          u_i = v_i / rms(v_i)
     write(y):               v_l = y
 
-with v_0 the input of the stack; the stack is left by one more read with a query of its own, and a final norm follows. The first sublayer has one source
-and no query. Queries start at zero: the read is then the plain mean, whose RMS falls as 1 / sqrt(l), so the branch needs its norm.
-scale multiplies the scores; normed=True sums u_i in place of v_i (Inkling-2: normed=True, scale=dim^-0.5); split=True gives self-attention three reads
-with a query each, for its queries, keys and values. No weight decay on the queries.
+with v_0 the input of the stack; the stack is left by one more read with a query of its own, and a final norm follows. The first sublayer has one
+source and no query. Queries start at zero: the read is then the plain mean, whose RMS falls as 1 / sqrt(l), so the branch needs its norm.
+scale multiplies the scores; normed=True sums u_i in place of v_i (Inkling-2: normed=True, scale=dim^-0.5); split=True gives self-attention three
+reads with a query each, for its queries, keys and values. No weight decay on the queries.
 Parameters: dim a sublayer and one norm. Cost a token at sublayer l: reads 2 l + 1 dim, writes 2 dim; all v_i are kept.
 Source: Kimi Team, Attention Residuals, 2026, arXiv 2603.15031.
 """

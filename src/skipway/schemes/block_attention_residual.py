@@ -3,10 +3,10 @@
     read:       N(sum_i a_i b_i)          a = softmax_i(w . u_i)          u_i = b_i / rms(b_i)
     write(y):   the sum of the current part grows by y, and at the end of a part it is kept
 
-The sources b_i are the input of the stack, the sums of all finished parts, and the sum of the current part once something was written to it. The stack is
-left by one more read with a query of its own, and a final norm follows. A part holds `every` blocks (default: an eighth of the stack, rounded up).
-Queries start at zero; the first sublayer has one source and no query. Options as in attention_residual (Inkling-2: every=6, normed=True, scale=dim^-0.5,
-split=True). No weight decay on the queries.
+The sources b_i are the input of the stack, the sums of all finished parts, and the sum of the current part once something was written to it. The
+stack is left by one more read with a query of its own, and a final norm follows. A part holds `every` blocks (default: an eighth of the stack,
+rounded up). Queries start at zero; the first sublayer has one source and no query. Options as in attention_residual (Inkling-2: every=6,
+normed=True, scale=dim^-0.5, split=True). No weight decay on the queries.
 Parameters: dim a sublayer and one norm. Cost a token with s sources: reads 2 s + 3 dim, writes 3 dim; at most 10 sources by default.
 Source: Kimi Team, Attention Residuals, 2026, arXiv 2603.15031, section on blocks.
 """

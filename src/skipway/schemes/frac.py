@@ -7,7 +7,8 @@
     dynamic     Y_ij + s_r tanh(u_i . V_j), A_ij + s_r tanh(u_i . W_j), b_i + s_w tanh(u_i . v), with u_i = H_i / rms(H_i), V = W = v = 0 and
                 s_r = s_w = 0.01 at the start
 
-Each fraction is written with its own fraction of y. Start: pre_norm. Parameters: 2 m^2 + m a sublayer, dynamic also (2m + 1) dim / m + 2, and one norm.
+Each fraction is written with its own fraction of y. Start: pre_norm. Parameters: 2 m^2 + m a sublayer, dynamic also (2m + 1) dim / m + 2, and one
+norm.
 Cost a token: reads 5 dim (dynamic 6), writes 3 dim. No weight decay on the static part. Lanes are (m, ..., dim / m).
 Source: Zhu et al., Frac-Connections, 2025, arXiv 2503.14125.
 """

@@ -3,8 +3,8 @@
     u_i = g_i * H_i / rms(H_i)          u = concat_i u_i          i, j = 1..n
     read(H) = mean_i sigmoid(U silu(D u / n))_i * u_i          write(H, y)_j = H_j + 2 sigmoid(W u / n)_j y
 
-The gate has one number for each lane and channel; U is (n dim, rank), D (rank, n dim), W (n, n dim), g_i gains of width dim that start at 1. Lanes are
-born as n copies and left by one more read; what is read is normed lane by lane, so neither the branch nor the head wants another norm.
+The gate has one number for each lane and channel; U is (n dim, rank), D (rank, n dim), W (n, n dim), g_i gains of width dim that start at 1. Lanes
+are born as n copies and left by one more read; what is read is normed lane by lane, so neither the branch nor the head wants another norm.
 U, D and W start normal with std 0.02: they part the lanes, and the gates start near 1/2 and 1. The norm and gates are float32 at least.
 Parameters: n dim (2 rank + n + 1) a sublayer, n dim (2 rank + 1) at the end. Cost a token: reads 5n + 1 dim, writes 2n + 1 dim.
 Source: Qwen team, 2026, arXiv 2608.30320, and transformers 5.24, models/qwen4_exp.
@@ -51,7 +51,7 @@ class GatedResidual(Scheme):
         return write_lanes(stream, y, memo)
 
     def leave(self, stream: Tensor) -> Tensor:
-        return self.leaver(stream)[0].to(stream.dtype)      # type: ignore[no-any-return]
+        return self.leaver(stream)[0].to(stream.dtype)
 
 
 class _Reader(nn.Module):

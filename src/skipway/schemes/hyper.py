@@ -49,7 +49,9 @@ class Hyper(Scheme):
         return born(x, self.lanes)
 
     def read(self, stream: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        a, mixer, b = self.read_weight, self.mixer, self.write_weight
+        a: Tensor = self.read_weight
+        mixer: Tensor = self.mixer
+        b: Tensor = self.write_weight
         if self.dynamic:
             z, stream = gated(stream, self.gates, self.eps)
             gates = z.tanh()

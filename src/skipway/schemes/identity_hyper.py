@@ -3,8 +3,8 @@
     read(H) = N(sum_i p_i H_i)          write(H, y)_j = H_j + q_j y          i, j = 1..n
     p = sigmoid(s_p P u + c_p) + 1e-6          q = 2 sigmoid(s_q Q u + c_q) + 1e-6          u = vec(H) / rms(vec(H))
 
-At the start P and Q are normal with std 0.02, s_p = s_q = 0.01, c_p = -ln(n - 1), so that p is near 1 / n, and c_q = 0, so that q is near 1. Lanes are
-born as n copies and left by a gate of the same form as p (leave="gated"), or as their mean. The random P and Q are what lets the lanes part.
+At the start P and Q are normal with std 0.02, s_p = s_q = 0.01, c_p = -ln(n - 1), so that p is near 1 / n, and c_q = 0, so that q is near 1. Lanes
+are born as n copies and left by a gate of the same form as p (leave="gated"), or as their mean. The random P and Q are what lets the lanes part.
 The gates are float32 at least. Parameters: 2 n^2 dim + 2n + 2 a sublayer and one norm; gated, n^2 dim + n + 1 at the end.
 Cost a token: reads 3n + 2 dim, writes n + 2 dim.
 Source: Tencent, Hy4, 2026, as in transformers 5.24, models/hy_v4; the mixer was found dispensable in several comparisons of 2026.

@@ -1,15 +1,16 @@
 """laurel: learned augmented residual. The shortcut is more than the identity: weights, a low-rank map, earlier states.
 
     read(h) = N(h)          write(h, y) = alpha y + g(h)
-    kind="rw"       alpha, beta = 2 softmax(w)          g = beta h                                      w = 0 at the start: both are 1
-    kind="lr"       alpha = 1                           g = h + A B h                                   A = 0 at the start
-    kind="pa"       alpha = 1                           g = h + sum_j gamma_j A B h_j                   over this state and those before earlier sublayers, gamma = 1, A = 0
+    kind="rw"       alpha, beta = 2 softmax(w)      g = beta h                          w = 0 at the start: both are 1
+    kind="lr"       alpha = 1                       g = h + A B h                       A = 0 at the start
+    kind="pa"       alpha = 1                       g = h + sum_j gamma_j A B h_j       h_j: this state and those before earlier sublayers;
+                                                                                        gamma = 1, A = 0 at the start
     kind="gemma3n"  x = N(h):  write = (h + N2(y) + x + N3(A B x)) / sqrt(2)
 
-A is (dim, rank), B (rank, dim), normal with std dim^-0.5. Start: pre_norm, but for gemma3n, which sums two streams and divides by sqrt(2). The paper bounds
-alpha and beta by a softmax or a sigmoid; the factor 2 keeps the start plain.
-Parameters: 2 a sublayer (rw), 2 rank dim (lr, gemma3n), and one a source (pa); one norm, gemma3n three. Cost a token: reads 4 dim, writes 3 dim (rw as pre_norm;
-pa reads one more for each source, and every state is kept).
+A is (dim, rank), B (rank, dim), normal with std dim^-0.5. Start: pre_norm, but for gemma3n, which sums two streams and divides by sqrt(2). The
+paper bounds alpha and beta by a softmax or a sigmoid; the factor 2 keeps the start plain.
+Parameters: 2 a sublayer (rw), 2 rank dim (lr, gemma3n), and one a source (pa); one norm, gemma3n three. Cost a token: reads 4 dim, writes 3 dim
+(rw as pre_norm; pa reads one more for each source, and every state is kept).
 Source: Menghani, Kumar and Kumar, LAuReL, 2024, arXiv 2411.07501; gemma3n: transformers 5.24, models/gemma3n.
 """
 
@@ -69,4 +70,4 @@ class Laurel(Scheme):
         return (stream + self.out_norm(y) + (memo + self.low_norm(self.low(memo)))) / 2 ** 0.5
 
     def leave(self, stream: Any) -> Tensor:
-        return stream[-1] if self.kind == "pa" else stream      # type: ignore[no-any-return]
+        return stream[-1] if self.kind == "pa" else stream

@@ -4,12 +4,13 @@
     p = sigmoid(s_p P u + c_p)          q = 2 sigmoid(s_q Q u + c_q)          R = sinkhorn(s_r mat(M u) + C)          u = vec(H) / rms(vec(H))
 
 sinkhorn(Z): exp(Z), then `iterations` times columns and rows divided by their sums, rows last. The paper starts s at 0.01 and leaves P, Q, M, c
-and C open. Here (docs/decisions/0006): P, Q, M normal with std `phi`; C = `mixer` times I, so that the lanes are kept apart; c_q = 0, so that q is near
-1; c_p = ln(3 (n - 1)) for lane k mod n and -ln(3 (n - 1)) for the others (start="turns"), so that lanes are read in turn, or -ln(n - 1) for all (start="even").
-Lanes are born as n copies and left as their mean, or by a gate of the form of p with s = 1 (leave="gated").
-Gates and mixer are float32 at least. convention="transposed" takes M and C with the axes of R exchanged (from lane i to lane j), as DeepSeek-V4, GLM-5-next and
-hyper-connections keep them; the function and its start are the same.
-Parameters: n dim (n^2 + 2n) + n^2 + 2n + 3 a sublayer and one norm; gated, n^2 dim + n + 1 at the end. Cost a token: reads 3n + 2 dim, writes n + 2 dim.
+and C open. Here (docs/decisions/0008): P, Q, M normal with std `phi`; C = `mixer` times I, so that the lanes are kept apart; c_q = 0, so that q is
+near 1; c_p = ln(3 (n - 1)) for lane k mod n and -ln(3 (n - 1)) for the others (start="turns"), so that lanes are read in turn, or -ln(n - 1) for
+all (start="even"). Lanes are born as n copies and left as their mean, or by a gate of the form of p with s = 1 (leave="gated").
+Gates and mixer are float32 at least. convention="transposed" takes M and C with the axes of R exchanged (from lane i to lane j), as DeepSeek-V4,
+GLM-5-next and hyper-connections keep them; the function and its start are the same.
+Parameters: n dim (n^2 + 2n) + n^2 + 2n + 3 a sublayer and one norm; gated, n^2 dim + n + 1 at the end. Cost a token: reads 3n + 2 dim, writes n +
+2 dim.
 Source: Xie et al., mHC: Manifold-Constrained Hyper-Connections, 2025, arXiv 2512.24880, equations 3 to 8.
 """
 
@@ -29,8 +30,8 @@ from skipway.schemes._lanes import born, gated, one_of, several
 
 
 class ManifoldHyper(Scheme):
-    """Manifold-constrained lanes. Options: lanes, iterations, convention ("paper" or "transposed"), leave ("mean" or "gated"), the start: phi, alpha, mixer, start
-    ("turns" or "even"); eps of the gates' norm."""
+    """Manifold-constrained lanes. Options: lanes, iterations, convention ("paper" or "transposed"), leave ("mean" or "gated"), eps of the gates'
+    norm; for the start: phi, alpha, mixer, start ("turns" or "even")."""
 
     placement = "pre"
     final_norm = True

@@ -8,8 +8,8 @@
 
 Where the first sublayer of a block is no self-attention, it has two ways, its input and the residual. W1 has as many rows as there are weights, W2
 starts at zero, W1 normal with std dim^-0.5, a at 1 for X_i and 0 for the others, so that the start is pre_norm. dynamic=False leaves a alone.
-Depth is counted in blocks. Parameters: for w ways, (w (i + 1)) (dim + w (i + 1)) + w (i + 1) before block i. Cost a token: reads about i + 1 dim more a
-block, writes w; every X_j is kept. The paper found deep nets to want norms around the sum, which are not built here.
+Depth is counted in blocks. Parameters: for w ways, (w (i + 1)) (dim + w (i + 1)) + w (i + 1) before block i. Cost a token: reads about i + 1 dim
+more a block, writes w; every X_j is kept. The paper found deep nets to want norms around the sum, which are not built here.
 Source: Xiao et al., MUDDFormer, 2025, arXiv 2502.12170, equations 5 to 8.
 """
 
@@ -61,7 +61,7 @@ class Mudd(Scheme):
         return (h, *stream[1:], h) if self.ends else (h, *stream[1:])
 
     def leave(self, stream: State) -> Tensor:
-        return self.leaver(stream[1:])[0]                   # type: ignore[no-any-return]
+        return self.leaver(stream[1:])[0]
 
     def no_decay(self) -> tuple[str, ...]:
         return tuple(name for name, p in self.named_parameters() if p.ndim < 2 or name.endswith("static"))

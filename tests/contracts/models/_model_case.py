@@ -13,7 +13,8 @@ Each file holds CASES, dictionaries with
     truth           id of the entry of ../shared/truth/wirings.json that reads the wiring of this architecture
     seeds           how many inputs the comparison in bfloat16 takes
 
-PLACEMENTS maps the placement of a scheme to the one that its sites have, where branches own norms at their ends. And, where a published size has parameters that the class of its config.json does not count, BESIDE: {size: how many}.
+PLACEMENTS maps the placement of a scheme to the one that its sites have, where branches own norms at their ends. And, where a published size has
+parameters that the class of its config.json does not count, BESIDE: {size: how many}.
 """
 
 import copy
@@ -57,7 +58,7 @@ def shake(model: nn.Module, seed: int = 1, size: float = 0.1) -> None:
         for name, b in model.named_buffers():
             if name.endswith(("running_mean", "running_var")):
                 b.add_(0.5 * torch.rand(b.shape, generator=made, dtype=torch.float64).to(b.dtype))
-            elif name.endswith("final_logits_bias"):
+            elif name.endswith(("final_logits_bias", "e_score_correction_bias")):
                 b.add_(torch.randn(b.shape, generator=made, dtype=torch.float64).to(b.dtype))
 
 
@@ -144,7 +145,7 @@ def gradients(case: Case, model: nn.Module, inputs: Inputs) -> None:
 
 
 def as_weights(model: nn.Module, folder: pathlib.Path) -> skipway.models.Model:
-    """Our model whose weights are the gradients of the reference: they take the way of weights through a folder, so no second list of names is needed."""
+    """Our model whose weights are the gradients of the reference: they go the way of weights through a folder, so no second list of names."""
     other = copy.deepcopy(model)
     with torch.no_grad():
         for p, source in zip(other.parameters(), model.parameters(), strict=True):
@@ -154,9 +155,10 @@ def as_weights(model: nn.Module, folder: pathlib.Path) -> skipway.models.Model:
 
 
 def wired(wiring: Any) -> list[tuple[int, bool, list[tuple[Any, ...]]]]:
-    """Of each main stream: lanes, whether it ends in a norm, and of each site placement, norm, kinds of branches and whether they are parallel."""
+    """Of each main stream: lanes, whether it ends in a norm, and of each site placement, norm, kinds of branches, whether they are parallel, and the
+    branch's scale."""
     return [(s.lanes, s.final_norm is not None,
-             [(t.placement, t.norm, sorted(b.kind for b in t.branches), t.parallel) for t in s.sites]) for s in wiring.streams if s.main]
+             [(t.placement, t.norm, sorted(b.kind for b in t.branches), t.parallel, t.scale) for t in s.sites]) for s in wiring.streams if s.main]
 
 
 def readings() -> dict[str, Any]:

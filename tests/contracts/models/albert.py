@@ -1,6 +1,7 @@
 """ALBERT: one block at every depth, and two groups of them."""
 
-SMALL = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99, "max_position_embeddings": 40,
+SMALL = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99,
+         "max_position_embeddings": 40,
          "embedding_size": 16, "num_hidden_groups": 1}
 COMMON = {"config": "AlbertConfig", "inputs": "tokens", "more": {"token_type_ids": 2}}
 CASES = [

@@ -6,7 +6,8 @@ CASES = [
     {"id": "basic", "model": "ResNetForImageClassification", "truth": "resnet_basic",
      "kwargs": {**SMALL, "layer_type": "basic", "hidden_sizes": [8, 16], "depths": [2, 2]}, **COMMON},
     {"id": "bottleneck", "model": "ResNetForImageClassification", "kwargs": {**SMALL, "hidden_sizes": [32, 64, 128], "depths": [1, 2, 1]}, **COMMON},
-    {"id": "base", "model": "ResNetModel", "kwargs": {**SMALL, "hidden_sizes": [32, 64], "depths": [2, 1], "num_channels": 1}, "output": "pooler_output",
+    {"id": "base", "model": "ResNetModel", "kwargs": {**SMALL, "hidden_sizes": [32, 64], "depths": [2, 1], "num_channels": 1},
+     "output": "pooler_output",
      **COMMON},
 ]
-PLACEMENTS = {"none": "output", "pre": "sandwich"}
+PLACEMENTS = {"none": "output", "pre": "sandwich", "post": "output"}

@@ -9,5 +9,5 @@ CASES = [
     {"id": "1.1", "model": "T5ForConditionalGeneration", "kwargs": GATED, **COMMON},
     {"id": "base", "model": "T5Model", "kwargs": SMALL, "output": "last_hidden_state", **COMMON},
 ]
-# transformers ties the head of v1.1 in a model that it makes, and not in one that it reads from a checkpoint with a head of its own, as the published are.
+# transformers ties the head of v1.1 in a model that it makes, and not in one that it reads from a checkpoint with a head of its own, as published.
 BESIDE = {f"1.1-{size}": 32128 * dim for size, dim in (("small", 512), ("base", 768), ("large", 1024), ("xl", 2048), ("xxl", 4096))}

@@ -6,6 +6,7 @@ SMALL = {"vocab_size": 99, "d_model": 32, "encoder_layers": 2, "decoder_layers":
 COMMON = {"config": "MarianConfig", "inputs": "pair"}
 CASES = [
     {"id": "marian", "model": "MarianMTModel", "kwargs": SMALL, "truth": "marian", **COMMON},
-    {"id": "base", "model": "MarianModel", "kwargs": {**SMALL, "scale_embedding": False, "activation_function": "relu"}, "output": "last_hidden_state",
+    {"id": "base", "model": "MarianModel", "kwargs": {**SMALL, "scale_embedding": False, "activation_function": "relu"},
+     "output": "last_hidden_state",
      **COMMON},
 ]

@@ -1,6 +1,7 @@
 """Intervals of one mean and of a mean of paired differences, and the number of pairs that an effect needs."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,9 +80,15 @@ def _bootstrap(d: "np.ndarray[tuple[int], np.dtype[np.float64]]", alpha: float, 
         return None, None
     if np.all(d == d[0]):
         return float(d[0]), float(d[0])
-    made = stats.bootstrap((d,), np.mean, vectorized=True, confidence_level=1 - alpha, n_resamples=resamples, rng=np.random.default_rng(0),
-                           method="BCa" if len(d) >= FEW else "percentile")
-    return float(made.confidence_interval.low), float(made.confidence_interval.high)
+    for method in ("BCa", "percentile")[len(d) < FEW:]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", stats.DegenerateDataWarning)        # the correction divides by nothing where all but one value are equal
+            made = stats.bootstrap((d,), np.mean, vectorized=True, confidence_level=1 - alpha, n_resamples=resamples, rng=np.random.default_rng(0),
+                                   method=method)
+        low, high = float(made.confidence_interval.low), float(made.confidence_interval.high)
+        if math.isfinite(low) and math.isfinite(high):
+            return low, high
+    return None, None
 
 
 def needed(mean: float, sd: float, alpha: float = 0.05, power: float = POWER) -> int | None:

@@ -18,7 +18,7 @@ class Induction(Task):
     """Options: symbols, tokens a row."""
 
     defaults: ClassVar[dict[str, Any]] = {
-        "steps": 1500, "width": 64, "heads": 4, "depth": 2, "batch": 64, "lr": [1e-3, 3e-3], "warmup": 100, "held_out": 8}
+        "steps": 500, "width": 64, "heads": 4, "depth": 2, "batch": 64, "lr": [1e-3, 3e-3], "warmup": 50, "held_out": 8}
 
     def build(self, symbols: int = 16, length: int = 24) -> None:
         at_least("induction", 2, symbols=symbols)

@@ -19,7 +19,7 @@ class Recall(Task):
     """Options: pairs a row, number of keys and of values there are."""
 
     defaults: ClassVar[dict[str, Any]] = {
-        "steps": 1500, "width": 64, "heads": 4, "depth": 2, "batch": 32, "lr": [1e-3, 3e-3], "warmup": 100, "held_out": 4}
+        "steps": 400, "width": 64, "heads": 4, "depth": 2, "batch": 32, "lr": [1e-3, 3e-3], "warmup": 40, "held_out": 4}
 
     def build(self, pairs: int = 6, keys: int = 12, values: int = 12) -> None:
         at_least("recall", 2, values=values)

@@ -1,0 +1,106 @@
+"""Operations with a backward of their own give what their plain formula gives: values, first and second gradients, vmap, half precision."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.testing import assert_close
+
+from skipway.ops import depth_attention, mix, read_lanes, read_mix, rms_linear, sinkhorn, write_lanes, write_over
+
+N, D, TOKENS = 3, 5, (2, 4)
+
+
+def made(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def cases() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Tensor]]]:
+    """Name -> the operation, its plain formula, and arguments."""
+    torch.manual_seed(0)
+    lanes, y = made(N, *TOKENS, D), made(*TOKENS, D)
+    sources = [made(*TOKENS, D) for _ in range(4)]
+    found: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Tensor]]] = {}
+    for kind, token in (("shared", ()), ("by token", TOKENS)):
+        w, m = made(*token, N), made(*token, N, N)
+        found[f"mix {kind}"] = mix.mix, mix.plain, [lanes, made(*token, 2, N)]
+        found[f"read_lanes {kind}"] = read_lanes.read_lanes, read_lanes.plain, [lanes, w]
+        found[f"read_mix {kind}"] = read_mix.read_mix, read_mix.plain, [lanes, w, m]
+        found[f"write_lanes {kind}"] = write_lanes.write_lanes, write_lanes.plain, [lanes, y, w]
+        found[f"write_over {kind}"] = (lambda v, y, w: write_over.write_over(v * 1, y, w)), write_over.plain, [made(8, N, D), y, w]
+    found["rms_linear"] = (lambda x, w: rms_linear.rms_linear(x, w, 1e-3)), (lambda x, w: rms_linear.plain(x, w, 1e-3)), [y, made(6, D)]
+    found["sinkhorn"] = (lambda z: sinkhorn.sinkhorn(z, 4)), (lambda z: sinkhorn.plain(z, 4)), [made(*TOKENS, N, N)]
+    for normed in (False, True):
+        found[f"depth_attention normed={normed}"] = (
+            (lambda q, *s, k=normed: depth_attention.depth_attention(s, q, 1e-3, 0.7, k)),
+            (lambda q, *s, k=normed: depth_attention.plain(s, q, 1e-3, 0.7, k)), [made(D), *sources])
+    return found
+
+
+def tensors(result: Any) -> tuple[Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_values_and_gradients(name: str) -> None:
+    ours, plain, args = cases()[name]
+    for a, b in zip(tensors(ours(*args)), tensors(plain(*args))):
+        assert_close(a, b, rtol=1e-12, atol=1e-12)
+    assert gradcheck(ours, args)
+    assert gradgradcheck(ours, args)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_vmap_over_any_argument(name: str) -> None:
+    """One argument has a batch axis, the others are shared."""
+    ours, plain, args = cases()[name]
+    for k, arg in enumerate(args):
+        many = torch.stack([arg.detach(), 2 * arg.detach()])
+        dims = tuple(0 if i == k else None for i in range(len(args)))
+        given = [many if i == k else a.detach() for i, a in enumerate(args)]
+        got, want = torch.func.vmap(ours, dims)(*given), torch.func.vmap(plain, dims)(*given)
+        assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+        def loss(*a: Tensor, of: Callable[..., Any] = ours) -> Tensor:
+            return sum(t.sin().sum() for t in tensors(of(*a)))      # type: ignore[return-value]
+        a = torch.func.vmap(torch.func.grad(loss, k), dims)(*given)
+        b = torch.func.vmap(torch.func.grad(lambda *v: loss(*v, of=plain), k), dims)(*given)
+        assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_far_logits_stay_finite() -> None:
+    """A row that is far below the others in every column: no division by zero, and zero gradient only where nothing could change."""
+    z = torch.zeros(3, 3, requires_grad=True)
+    far = z + torch.tensor([[0.0, 0.0, 0.0], [-300.0, -300.0, -300.0], [0.0, -200.0, 0.0]])
+    m = sinkhorn.sinkhorn(far)
+    m.square().sum().backward()
+    assert_close(m.sum(-1), torch.ones(3))
+    assert z.grad is not None and z.grad.isfinite().all()
+
+
+def test_half_precision_lanes_and_autocast() -> None:
+    """Gates are float32 whatever the lanes are; a float32 stream stays float32 under autocast."""
+    lanes, w = torch.randn(N, *TOKENS, D), torch.randn(*TOKENS, N)
+    z, same = rms_linear.rms_linear(lanes.bfloat16(), torch.randn(2, D), 1e-6)
+    assert (z.dtype, same.dtype) == (torch.float32, torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        x, kept = read_lanes.read_lanes(lanes, w)
+    assert (x.dtype, kept.dtype) == (torch.float32, torch.float32)
+    assert_close(x, read_lanes.plain(lanes, w)[0])
+
+
+def test_one_tensor_of_the_lanes_is_kept() -> None:
+    """Forward and write keep the lanes once, and the branch's result."""
+    kept: dict[int, int] = {}
+
+    def pack(t: Tensor) -> Tensor:
+        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+    lanes, y = torch.randn(8, *TOKENS, 64, requires_grad=True), torch.randn(*TOKENS, 64, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        _, mixed = read_mix.read_mix(lanes, torch.ones(8), torch.eye(8))
+        write_over.write_over(mixed, y, torch.ones(8))
+    assert sum(kept.values()) <= 1.1 * 4 * (lanes.numel() + y.numel())
