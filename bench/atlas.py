@@ -26,7 +26,6 @@ from _atlas_pool import serve
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BARS = {"hf": 0.90, "timm": 0.95, "torchvision": 1.0}
-MEMORY = 6.0                                        # GiB a worker may hold
 # Words for small models in timm's names, smallest first.
 SMALL = ("atto", "femto", "pico", "nano", "ti", "tiny", "xxs", "xxsmall", "xs", "xsmall", "small", "s", "micro", "mini")
 
@@ -82,6 +81,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="PATTERN", help="only targets that match this regular expression")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--limit", type=float, default=150.0, help="seconds a target may take")
+    parser.add_argument("--memory", type=float, default=8.0, help="GiB a worker may hold")
     parser.add_argument("--again", action="store_true", help="check all anew")
     parser.add_argument("--retry", action="store_true", help="check those anew that could not be checked")
     parser.add_argument("--no-pages", action="store_true", help="do not write docs/atlas.md and docs/atlas.json")
@@ -101,7 +101,7 @@ def main() -> int:
             file.flush()
             print(f"{done}/{len(left)}  {row['target']}  {row.get('seconds', 0):.1f} s  {told(row)}", file=sys.stderr, flush=True)
 
-        serve(left, options.workers, options.limit, MEMORY, options.out / "log.txt", take)
+        serve(left, options.workers, options.limit, options.memory, options.out / "log.txt", take)
     rows = [known[t] for t in wanted if t in known]
     (options.out / "errors.md").write_text(errors_page(rows), encoding="utf-8")
     whole = not options.kind and not options.only
