@@ -1,6 +1,8 @@
 """What an arm costs: learned numbers, operations of a training step, seconds of one."""
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 import torch
 from torch import nn
@@ -33,17 +35,23 @@ def flops(model: nn.Module, task: Task, arm: Arm) -> int:
 
 def seconds(arm: Arm, task: Task, lr: float) -> float:
     """Of one training step with one thread: the fastest of five, since what else a machine does only adds."""
+    with one_thread(), torch.random.fork_rng(devices=[]):
+        run = _Run(arm, Trial(arm.name, lr, 0), task, None)
+        run._train()
+        found = []
+        for _ in range(TIMED):
+            start = time.perf_counter()
+            run._train()
+            found.append(time.perf_counter() - start)
+    return min(found)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """As a worker runs: small models gain nothing by more threads, and on a busy machine threads that wait for one another lose a lot."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.random.fork_rng(devices=[]):
-            run = _Run(arm, Trial(arm.name, lr, 0), task, None)
-            run._train()
-            found = []
-            for _ in range(TIMED):
-                start = time.perf_counter()
-                run._train()
-                found.append(time.perf_counter() - start)
+        yield
     finally:
         torch.set_num_threads(threads)
-    return min(found)

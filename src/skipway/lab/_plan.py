@@ -72,10 +72,11 @@ def plan(study: Study, workers: int = 1, tell: Callable[[int, int], None] = lamb
     seeds = tuple(range(study.first_seed, study.first_seed + study.seeds))
     known: dict[str, nn.Module] = {}
     done: list[Arm] = []
-    for k, one in enumerate(sorted(asked, key=lambda w: not w.arm.baseline)):       # baselines first: the others are matched to them
-        base = next((a for a in done if a.baseline and a.group == one.arm.group), None)
-        done.append(_costed(one, task, study.match, base, known))
-        tell(k + 1, len(asked))
+    with _cost.one_thread():
+        for k, one in enumerate(sorted(asked, key=lambda w: not w.arm.baseline)):   # baselines first: the others are matched to them
+            base = next((a for a in done if a.baseline and a.group == one.arm.group), None)
+            done.append(_costed(one, task, study.match, base, known))
+            tell(k + 1, len(asked))
     order = {w.arm.name: i for i, w in enumerate(asked)}
     chance = task.chance()
     return Plan(study, task, tuple(sorted(done, key=lambda a: order[a.name])), {w.arm.name: w.rates for w in asked}, seeds, max(1, workers),
