@@ -1,13 +1,13 @@
-"""A training step of ours and of transformers on the same weights and batch, in one process, in turns; and the peak memory of each in a process of its own.
+"""A training step of ours and of transformers, on the same weights and batch, in one process, in turns; and the peak memory, each in its own.
 
     python bench/models.py [--rounds 15] [--only gpt2 llama vit] [--threads 2] [--json FILE] [--quick]
 
-The step is forward, loss, backward and AdamW, float32, transformers with scaled_dot_product_attention. Three real geometries at 4 blocks: GPT-2 124M (width
-768, 50257 words, 2 x 256 tokens), Llama (width 512, 8 heads, 32000 words, 2 x 256 tokens), ViT-S/16 (width 384, 8 images of 224). Dropout is off in both, so
-that the losses of every step can be compared, which are told. Each round runs both models once, in an order drawn anew; the ratio is the median
-over rounds of our time by theirs in the same round. Peak memory is the child's own resident size at its highest, less what it held before the model was
-made. Bars: no slower, no higher, within the spread of the measurement: the lower end of a 95 % bootstrap interval of the ratio at most 1 for time, and the
-median of three children each at most 1.01 of theirs for memory. Exit status 1 if one is missed; --json keeps the raw samples.
+The step is forward, loss, backward and AdamW, float32, transformers with scaled_dot_product_attention. Three real geometries at 4 blocks: GPT-2 124M
+(width 768, 50257 words, 2 x 256 tokens), Llama (width 512, 8 heads, 32000 words, 2 x 256 tokens), ViT-S/16 (width 384, 8 images of 224). Dropout is
+off in both, so that the losses of every step can be compared, which are told. Each round runs both models once, in an order drawn anew; the ratio is
+the median over rounds of our time by theirs in the same round. Peak memory is the child's own resident size at its highest, less what it held before
+the model was made. Bars: no slower, no higher, within the spread of the measurement: the lower end of a 95 % bootstrap interval of the ratio at most
+1 for time, and the median of three children each at most 1.01 of theirs for memory. Exit status 1 if one is missed; --json keeps the raw samples.
 """
 
 import argparse
@@ -57,10 +57,11 @@ def reference(name: str) -> nn.Module:
     torch.manual_seed(0)
     kinds: dict[str, tuple[str, str, dict[str, Any]]] = {
         "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_layer": 4, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "use_cache": False}),
-        "llama": ("LlamaConfig", "LlamaForCausalLM", {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1376,
-                                                      "vocab_size": 32000, "use_cache": False}),
-        "vit": ("ViTConfig", "ViTForImageClassification", {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536,
-                                                           "num_labels": 1000})}
+        "llama": ("LlamaConfig", "LlamaForCausalLM", {
+            "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 1376, "vocab_size": 32000,
+            "use_cache": False}),
+        "vit": ("ViTConfig", "ViTForImageClassification", {
+            "hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "intermediate_size": 1536, "num_labels": 1000})}
     config, model, kwargs = kinds[name]
     made: nn.Module = getattr(transformers, model)._from_config(getattr(transformers, config)(**kwargs), attn_implementation="sdpa")
     return made
@@ -110,7 +111,7 @@ def resident(field: str) -> int:
 
 def child(name: str, side: str, home: str, threads: int) -> None:
     """Prints the peak of three steps above what was held before the model was made; both sides have imported the same packages."""
-    import transformers                                     # noqa: F401
+    import transformers  # noqa: F401
     torch.set_num_threads(threads)
     before = resident("VmRSS")
     step = Step(name, model(name, side, home))
@@ -124,7 +125,8 @@ def peaks(name: str, home: str, threads: int, count: int) -> dict[str, list[int]
     found: dict[str, list[int]] = {"ours": [], "theirs": []}
     for _ in range(count):
         for side in found:
-            done = subprocess.run([sys.executable, __file__, "--child", name, side, home, "--threads", str(threads)], capture_output=True, text=True, check=True)
+            command = [sys.executable, __file__, "--child", name, side, home, "--threads", str(threads)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
             found[side].append(int(done.stdout.split()[-1]))
     return found
 
@@ -163,7 +165,8 @@ def main() -> int:
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        child(*options.child, options.threads)
+        name, side, home = options.child
+        child(name, side, home, options.threads)
         return 0
     torch.set_num_threads(options.threads)
     rounds, children = (5, 1) if options.quick else (options.rounds, CHILDREN)

@@ -75,12 +75,21 @@ def compared(case: m.Case, theirs: nn.Module, ours: nn.Module, home: pathlib.Pat
     return apart, worst[where], where
 
 
-@pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize("masked", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize(("name", "case"), CASES)
+def ways() -> list[Any]:
+    """Each case with and without padding, in evaluation and in training; those that repeat another but for one of the two are slow."""
+    made = []
+    for param in CASES:
+        name, case = param.values
+        padded = case.get("masked", case["inputs"] != "images")
+        for masked in (False, True) if padded else (False,):
+            for train in (False, True):
+                label = f"{name}-{case['id']}-{'padded' if masked else 'whole'}-{'train' if train else 'eval'}"
+                made.append(pytest.param(name, case, masked, train, id=label, marks=[pytest.mark.slow] if padded and masked != train else []))
+    return made
+
+
+@pytest.mark.parametrize(("name", "case", "masked", "train"), ways())
 def test_equal_to_the_reference(name: str, case: m.Case, masked: bool, train: bool, folder: Folder, tmp_path: pathlib.Path) -> None:
-    if masked and not case.get("masked", case["inputs"] != "images"):
-        pytest.skip("it takes no padding mask")
     theirs, home = folder(name, case)
     ours = skipway.models.load(home)
     assert ours.name() == name
@@ -177,8 +186,13 @@ def counted_by_reference(model: skipway.models.Model) -> int:
         return count(kind(kind.config_class(**told)))
 
 
-@pytest.mark.parametrize(("name", "size"), [pytest.param(n, s, id=f"{n}-{s}") for n in PUBLIC if m.described(n).CASES
-                                             for s in skipway.models.sizes(n)])
+def sizes() -> list[Any]:
+    """The published sizes; those of more than 32 blocks are slow."""
+    return [pytest.param(name, size, id=f"{name}-{size}", marks=[pytest.mark.slow] if config.blocks > 32 else [])
+            for name in PUBLIC if m.described(name).CASES for size, config in skipway.models.sizes(name).items()]
+
+
+@pytest.mark.parametrize(("name", "size"), sizes())
 def test_as_many_parameters_as_the_reference(name: str, size: str) -> None:
     with torch.device("meta"):
         model = skipway.models.build(name, size)

@@ -64,7 +64,8 @@ class Decoder(Model):
             "dim": f.take("hidden_size"), "blocks": f.take("num_hidden_layers"), "heads": heads, "kv_heads": f.take("num_key_value_heads", heads),
             "hidden": f.take("intermediate_size"), "vocab": f.take("vocab_size"), "head_dim": f.take("head_dim", None),
             "context": f.take("max_position_embeddings", 2048), "eps": f.take("rms_norm_eps", eps), "tied": f.take("tie_word_embeddings", tied),
-            "attention_dropout": f.take("attention_dropout", 0.0), "pad": f.take("pad_token_id", None), "head": f.architecture(f"{lm}ForCausalLM", f"{lm}Model").endswith("LM")}
+            "attention_dropout": f.take("attention_dropout", 0.0), "pad": f.take("pad_token_id", None),
+            "head": f.architecture(f"{lm}ForCausalLM", f"{lm}Model").endswith("LM")}
         if "rotary" not in other:
             numbers["rotary"] = f.rope(theta)
         return numbers | other
@@ -80,7 +81,8 @@ class Decoder(Model):
         made = {"model_type": model_type, "architectures": [self.class_of(model_type) + ("ForCausalLM" if c.head else "Model")], "hidden_act": "silu",
                 "hidden_size": c.dim, "num_hidden_layers": c.blocks, "num_attention_heads": c.heads, "num_key_value_heads": c.kv_heads,
                 "intermediate_size": c.hidden, "vocab_size": c.vocab, "max_position_embeddings": c.context,
-                "rope_parameters": rope_written(c.rotary), "rms_norm_eps": c.eps, "tie_word_embeddings": c.tied, "attention_dropout": c.attention_dropout, "pad_token_id": c.pad}
+                "rope_parameters": rope_written(c.rotary), "rms_norm_eps": c.eps, "tie_word_embeddings": c.tied,
+                "attention_dropout": c.attention_dropout, "pad_token_id": c.pad}
         return made | ({} if c.head_dim is None else {"head_dim": c.head_dim}) | other
 
     def outer_rows(self, norm: str = "norm", bias: bool = False) -> Iterator[Row]:

@@ -7,13 +7,15 @@ from skipway._errors import CheckpointError
 
 _MISSING = object()
 # Fields that say nothing about the forward of a model: ids of special tokens, how it was made, how outputs are packed.
-HARMLESS = frozenset("""
-    architectures auto_map model_type dtype torch_dtype transformers_version _name_or_path name_or_path use_cache return_dict output_attentions
+_HARMLESS = """
+    architectures auto_map model_type dtype torch_dtype transformers_version _name_or_path _model_name_or_path name_or_path use_cache
+    return_dict output_attentions
     output_hidden_states id2label label2id num_labels problem_type initializer_range initializer_factor is_encoder_decoder chunk_size_feed_forward
     gradient_checkpointing pretraining_tp task_specific_params tokenizer_class bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id
     unk_token_id mask_token_id decoder_start_token_id forced_eos_token_id forced_bos_token_id begin_suppress_tokens suppress_tokens prefix
     finetuning_task license language attn_implementation _attn_implementation torchscript quantization_config_note rms_norm_type
-""".split())
+"""
+HARMLESS = frozenset(_HARMLESS.split())
 
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "relu2": "relu2", "silu": "silu",
                "swish": "silu"}
@@ -75,8 +77,8 @@ class Fields:
             raise CheckpointError(f"{self.where}: fields that are not supported here: {shown}; remove them if they change nothing")
 
     def rope(self, theta: float = 10000.0, kind: str | None = None) -> dict[str, Any]:
-        """Options of `nn.Rotary`: theta and scaling, from rope_parameters (of one kind of layer, where they stand by kind) or the older rope_theta and
-        rope_scaling."""
+        """Options of `nn.Rotary`: theta and scaling, from rope_parameters (of one kind of layer, where they stand by kind) or the older
+        rope_theta and rope_scaling."""
         told = dict(self.take("rope_parameters", None) or {})
         if kind is not None and kind in told:
             return self._rope(dict(told[kind]), theta)

@@ -1,13 +1,15 @@
 """deepseek: decoder with latent attention and many small experts (DeepSeek V2, V3 and what came of V3).
 
-    h <- h + LatentAttention(R(h))         R(v) = g v / rms(v); causal; keys and values come of one vector of 512 a token, a part of each head is turned
+    h <- h + LatentAttention(R(h))         R(v) = g v / rms(v); causal; keys and values come of one vector of 512 a token,
+    a part of each head is turned
     h <- h + S(R(h)) + sum of 6 or 8 experts E_e(R(h)), weighted; S is the shared expert, and the first blocks have one wide feed-forward instead
     logits = W_v R(h)
 
-Two sites a block, each around one sublayer; a final norm. Year 2024 (both). Special: experts stand in groups, and only those of the best groups are chosen from; 3
-weighs them by sigmoid, normalised, and chooses by that plus a correction that is moved by hand and not by the gradient, so that no loss has to balance them; 2 takes
-the softmax as it is. V4 runs branches of another kind on the lanes of mhc; scheme="mhc", scheme_options={"convention": "transposed", "leave": "gated"} is its
-stream around these. V3's modules for further tokens are not read; dequantise its weights first: transformers' from_pretrained(dtype="bfloat16"), then save_pretrained.
+Two sites a block, each around one sublayer; a final norm. Year 2024 (both). Special: experts stand in groups, and only those of the best groups are
+chosen from; 3 weighs them by sigmoid, normalised, and chooses by that plus a correction that is moved by hand and not by the gradient, so that no
+loss has to balance them; 2 takes the softmax as it is. V4 runs branches of another kind on the lanes of mhc; scheme="mhc",
+scheme_options={"convention": "transposed", "leave": "gated"} is its stream around these. V3's modules for further tokens are not read; dequantise its
+weights first: transformers' from_pretrained(dtype="bfloat16"), then save_pretrained.
 Source: DeepSeek-AI, DeepSeek-V2, 2024, arXiv 2405.04434; DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437.
 """
 
@@ -51,7 +53,8 @@ class DeepSeekConfig(DecoderConfig):
 
 
 def _size(dim: int, blocks: int, heads: int, hidden: int, **other: Any) -> DeepSeekConfig:
-    return DeepSeekConfig(**{"dim": dim, "blocks": blocks, "heads": heads, "kv_heads": heads, "hidden": hidden, "context": 163840, "vocab": 129280, **other})
+    return DeepSeekConfig(**{"dim": dim, "blocks": blocks, "heads": heads, "kv_heads": heads, "hidden": hidden, "context": 163840, "vocab": 129280,
+                             **other})
 
 
 def _yarn(mscale: float) -> dict[str, Any]:
@@ -61,8 +64,8 @@ def _yarn(mscale: float) -> dict[str, Any]:
 
 _2: dict[str, Any] = {"generation": 2, "vocab": 102400, "top_k": 6, "shared": 2, "dense": 1, "normalise": False, "rotary": _yarn(0.707)}
 SIZES: dict[str, Config] = {
-    "tiny": _size(64, 2, 4, 176, vocab=256, context=256, latent=32, query_latent=48, plain=16, turned=8, value=16, experts=8, expert_hidden=32, top_k=2,
-                  dense=1, groups=2, top_groups=1),
+    "tiny": _size(64, 2, 4, 176, vocab=256, context=256, latent=32, query_latent=48, plain=16, turned=8, value=16, experts=8, expert_hidden=32,
+                  top_k=2, dense=1, groups=2, top_groups=1),
     "2-lite": _size(2048, 27, 16, 10944, query_latent=None, experts=64, expert_hidden=1408, weight=1.0, **_2),
     "2": _size(5120, 60, 128, 12288, experts=160, expert_hidden=1536, weight=16.0, groups=8, top_groups=3, **_2),
     "3": _size(7168, 61, 128, 18432, groups=8, top_groups=4, rotary=_yarn(1.0)),
@@ -98,8 +101,8 @@ class DeepSeek(Decoder):
                 branches.append(FeedForward(c.dim, c.hidden, "swiglu", bias=False))
             else:
                 kind: dict[str, Any] = {"scores": "sigmoid", "correction": True} if c.generation == 3 else {"group_best": 1}
-                branches.append(MoE(c.dim, c.expert_hidden, c.experts, c.top_k, shared=c.shared * c.expert_hidden, normalise=c.normalise, scale=c.weight,
-                                    groups=c.groups, top_groups=c.top_groups, router_dtype=torch.float32, **kind))
+                branches.append(MoE(c.dim, c.expert_hidden, c.experts, c.top_k, shared=c.shared * c.expert_hidden, normalise=c.normalise,
+                                    scale=c.weight, groups=c.groups, top_groups=c.top_groups, router_dtype=torch.float32, **kind))
         self.stack = Stack(branches, c.dim, norm=partial(RMSNorm, eps=c.eps), **rule)
         initial_normal(self, 0.02)
 
@@ -108,8 +111,8 @@ class DeepSeek(Decoder):
         f.same("hidden_act", "silu")
         f.same("mlp_bias", False)
         f.same("moe_layer_freq", 1)
-        f.skip("head_dim", "qk_head_dim", "num_nextn_predict_layers", "num_mtp_layers", "ep_size", "aux_loss_alpha", "seq_aux", "output_router_logits",
-               "num_experts", "num_local_experts")
+        f.skip("head_dim", "qk_head_dim", "num_nextn_predict_layers", "num_mtp_layers", "ep_size", "aux_loss_alpha", "seq_aux",
+               "output_router_logits", "num_experts", "num_local_experts")
         two = f.data["model_type"] == "deepseek_v2"
         method = f.take("topk_method", "greedy" if two else "noaux_tc")
         f.same("topk_method", *(("greedy", "group_limited_greedy") if two else ("noaux_tc",)))
@@ -125,12 +128,14 @@ class DeepSeek(Decoder):
             "plain": f.take("qk_nope_head_dim"), "turned": f.take("qk_rope_head_dim"), "value": f.take("v_head_dim"),
             "interleaved": f.take("rope_interleave", True), "experts": f.take("n_routed_experts"), "shared": f.take("n_shared_experts"),
             "expert_hidden": f.take("moe_intermediate_size"), "top_k": f.take("num_experts_per_tok"), "dense": f.take("first_k_dense_replace", 0),
-            "groups": groups, "top_groups": top, "normalise": f.take("norm_topk_prob", not two), "weight": f.take("routed_scaling_factor", 1.0)})
+            "groups": groups, "top_groups": top, "normalise": f.take("norm_topk_prob", not two),
+            "weight": f.take("routed_scaling_factor", 1.0)})
 
     def written(self) -> dict[str, Any]:
         c: Any = self.config
         made = self.wrote(f"deepseek_v{c.generation}", attention_bias=c.attention_bias, kv_lora_rank=c.latent, q_lora_rank=c.query_latent,
-                          qk_nope_head_dim=c.plain, qk_rope_head_dim=c.turned, v_head_dim=c.value, n_routed_experts=c.experts, n_shared_experts=c.shared,
+                          qk_nope_head_dim=c.plain, qk_rope_head_dim=c.turned, v_head_dim=c.value, n_routed_experts=c.experts,
+                          n_shared_experts=c.shared,
                           moe_intermediate_size=c.expert_hidden, num_experts_per_tok=c.top_k, first_k_dense_replace=c.dense, n_group=c.groups,
                           topk_group=c.top_groups, norm_topk_prob=c.normalise, routed_scaling_factor=c.weight)
         if c.generation == 3:

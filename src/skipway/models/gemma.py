@@ -4,9 +4,9 @@
     2, 3    h <- h + R(F(R(h)))
     logits = E R(h), in 2 c tanh(E R(h) / c) with c = 30; h begins as sqrt(dim) E[ids]
 
-Two sites a block, each around one sublayer; a final norm. Year 2024 (1 and 2), 2025 (3). Special: 2 and 3 norm a branch before and behind it; 2 caps the scores
-by 50 tanh(s / 50) and lets every other block see a window only; 3 norms queries and keys in place of the caps, five of six blocks see a window, and those
-turn their positions by a base of 10^4, the others by 10^6.
+Two sites a block, each around one sublayer; a final norm. Year 2024 (1 and 2), 2025 (3). Special: 2 and 3 norm a branch before and behind it; 2 caps
+the scores by 50 tanh(s / 50) and lets every other block see a window only; 3 norms queries and keys in place of the caps, five of six blocks see a
+window, and those turn their positions by a base of 10^4, the others by 10^6.
 Source: Gemma Team, Gemma, 2024, arXiv 2403.08295; Gemma 2, 2024, arXiv 2408.00118; Gemma 3 Technical Report, 2025, arXiv 2503.19786.
 """
 
@@ -43,8 +43,8 @@ def _size(generation: int, dim: int, blocks: int, heads: int, kv_heads: int, hid
         2: {"vocab": 256000, "context": 8192, "softcap": 50.0, "final_softcap": 30.0, "window": 4096, "slides": (True, False)},
         3: {"vocab": 262208, "context": 131072, "window": 1024, "slides": (True,) * 5 + (False,),
             "rotary": {"theta": 1e6, "scaling": {"kind": "linear", "factor": 8.0}}}}
-    return GemmaConfig(**{"generation": generation, "dim": dim, "blocks": blocks, "heads": heads, "kv_heads": kv_heads, "hidden": hidden, "head_dim": 256, "pad": 0,
-                          **shared[generation], **other})
+    return GemmaConfig(**{"generation": generation, "dim": dim, "blocks": blocks, "heads": heads, "kv_heads": kv_heads, "hidden": hidden,
+                          "head_dim": 256, "pad": 0, **shared[generation], **other})
 
 
 _PLAIN = {"rotary": {"theta": 1e6}, "vocab": 262144, "context": 32768, "window": 512}
@@ -82,7 +82,8 @@ class Gemma(Decoder):
         for k in range(c.blocks):
             window = c.window_of(k)
             rotary = c.near if c.generation == 3 and window is not None else c.rotary
-            branches.append(Attention(c.dim, c.heads, True, kv_heads=c.kv_heads, head_dim=c.head_dim, bias=c.attention_bias, rotary=rotary, scale=scale,
+            branches.append(Attention(c.dim, c.heads, True, kv_heads=c.kv_heads, head_dim=c.head_dim, bias=c.attention_bias, rotary=rotary,
+                                      scale=scale,
                                       qk_norm="head" if c.generation == 3 else None, norm=norm, window=window, softcap=c.softcap,
                                       dropout=c.attention_dropout))
             branches.append(FeedForward(c.dim, c.hidden, "geglu_tanh", bias=False))
@@ -122,7 +123,8 @@ class Gemma(Decoder):
         if c.generation == 1:
             return made
         made["hidden_activation"] = made.pop("hidden_act")
-        made |= {"query_pre_attn_scalar": c.score_width or made["head_dim"], "attn_logit_softcapping": c.softcap, "final_logit_softcapping": c.final_softcap,
+        made |= {"query_pre_attn_scalar": c.score_width or made["head_dim"], "attn_logit_softcapping": c.softcap,
+                 "final_logit_softcapping": c.final_softcap,
                  "sliding_window": c.window, "layer_types": layer_types(c)}
         if c.generation == 3:
             made["rope_parameters"] = {"full_attention": rope_written(c.rotary), "sliding_attention": rope_written(c.near)}

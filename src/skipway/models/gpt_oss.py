@@ -5,9 +5,9 @@
     E(x) = W_d (s(min(W_g x + b, 7)) * (clamp(W_u x + b, -7, 7) + 1)) + b          s(x) = x sigmoid(1.702 x)
     logits = W_v R(h)
 
-Two sites a block, each around one sublayer; a final norm. Year 2025. Special: every other block sees a window of 128 tokens; a learned score a head, the sink,
-takes part in the softmax and has no value, so that a head may look at nothing; yarn stretches 4096 positions to 131072. The published weights
-of the experts are in four bits (MXFP4); dequantise them first: from_pretrained(..., dtype="bfloat16"), then save_pretrained.
+Two sites a block, each around one sublayer; a final norm. Year 2025. Special: every other block sees a window of 128 tokens; a learned score a head,
+the sink, takes part in the softmax and has no value, so that a head may look at nothing; yarn stretches 4096 positions to 131072. The published
+weights of the experts are in four bits (MXFP4); dequantise them first: from_pretrained(..., dtype="bfloat16"), then save_pretrained.
 Source: OpenAI, gpt-oss-120b & gpt-oss-20b Model Card, 2025, arXiv 2508.10925.
 """
 
@@ -73,12 +73,15 @@ class GptOss(Decoder):
         experts = f.take("num_local_experts", None) or f.take("num_experts")
         f.skip("num_experts")
         return GptOssConfig(**cls.numbers(
-            f, 150000.0, 1e-5, window=f.take("sliding_window", None), slides=slides(f.take("layer_types", None), f.take("num_hidden_layers")) or (True, False),
-            attention_bias=f.take("attention_bias", True), experts=experts, top_k=f.take("num_experts_per_tok", 4), limit=f.take("swiglu_limit", 7.0)))
+            f, 150000.0, 1e-5, window=f.take("sliding_window", None), slides=slides(f.take("layer_types", None),
+                                                                                    f.take("num_hidden_layers")) or (True, False),
+            attention_bias=f.take("attention_bias", True), experts=experts, top_k=f.take("num_experts_per_tok", 4),
+            limit=f.take("swiglu_limit", 7.0)))
 
     def written(self) -> dict[str, Any]:
         c: Any = self.config
-        return self.wrote("gpt_oss", head_dim=c.head_dim or c.dim // c.heads, sliding_window=c.window, layer_types=layer_types(c), attention_bias=c.attention_bias,
+        return self.wrote("gpt_oss", head_dim=c.head_dim or c.dim // c.heads, sliding_window=c.window, layer_types=layer_types(c),
+                          attention_bias=c.attention_bias,
                           num_local_experts=c.experts, num_experts_per_tok=c.top_k, swiglu_limit=c.limit)
 
     def rows(self) -> Iterator[Row]:

@@ -4,8 +4,8 @@
     h <- h + W_d (silu(W_g R(h)) * W_u R(h))
     logits = W_v R(h)
 
-Two sites a block, each around one sublayer; a final norm. Year 2023. No biases. Special: a token of block k sees k windows back, so the window makes the
-attention linear in the context and not the sight; from 7B v0.2 on there is no window.
+Two sites a block, each around one sublayer; a final norm. Year 2023. No biases. Special: a token of block k sees k windows back, so the window makes
+the attention linear in the context and not the sight; from 7B v0.2 on there is no window.
 Source: Jiang et al., Mistral 7B, 2023, arXiv 2310.06825.
 """
 
@@ -28,7 +28,8 @@ class MistralConfig(DecoderConfig):
 
 def _size(dim: int, blocks: int, heads: int, hidden: int, vocab: int, **other: Any) -> MistralConfig:
     theta = other.pop("theta", 10000.0)
-    return MistralConfig(**{"dim": dim, "blocks": blocks, "heads": heads, "kv_heads": 8, "hidden": hidden, "vocab": vocab, "context": 32768, "eps": 1e-5,
+    return MistralConfig(**{"dim": dim, "blocks": blocks, "heads": heads, "kv_heads": 8, "hidden": hidden, "vocab": vocab, "context": 32768,
+                            "eps": 1e-5,
                             "head_dim": 128, "rotary": {"theta": theta}, **other})
 
 

@@ -4,10 +4,11 @@
     3, 4    h <- h + W_o Attention(R(h)),  h <- h + W_d (silu(W_g R(h)) * W_u R(h))          R(v) = g v / rms(v); no biases
     logits = W N(h) + b, or W R(h)
 
-1 and 2: one site a block, on which both sublayers stand in parallel; 3 and 4: two sites a block. A final norm. Year 2023 (1, 1.5, 2), 2024 (3, 4). Special: 1 and
-2 turn a part of each head by its position, and its shared norm means one pass over the stream a block; checkpoints of 3 keep query, key and value in one
-matrix, and gate and input in another. The long-context variants stretch their positions in a way that is not here.
-Source: Gunasekar et al., Textbooks Are All You Need, 2023, arXiv 2306.11644; Li et al., 2023, arXiv 2309.05463; Abdin et al., Phi-3, 2024, arXiv 2404.14219.
+1 and 2: one site a block, on which both sublayers stand in parallel; 3 and 4: two sites a block. A final norm. Year 2023 (1, 1.5, 2), 2024 (3, 4).
+Special: 1 and 2 turn a part of each head by its position, and its shared norm means one pass over the stream a block; checkpoints of 3 keep query,
+key and value in one matrix, and gate and input in another. The long-context variants stretch their positions in a way that is not here.
+Source: Gunasekar et al., Textbooks Are All You Need, 2023, arXiv 2306.11644; Li et al., 2023, arXiv 2309.05463; Abdin et al., Phi-3, 2024, arXiv
+2404.14219.
 """
 
 from collections.abc import Iterator
@@ -36,12 +37,14 @@ class PhiConfig(DecoderConfig):
 
 
 def _early(dim: int, blocks: int, partial: float, **other: Any) -> PhiConfig:
-    return PhiConfig(**{"generation": 1, "dim": dim, "blocks": blocks, "heads": 32, "kv_heads": 32, "hidden": 4 * dim, "vocab": 51200, "context": 2048,
+    return PhiConfig(**{"generation": 1, "dim": dim, "blocks": blocks, "heads": 32, "kv_heads": 32, "hidden": 4 * dim, "vocab": 51200,
+                        "context": 2048,
                         "eps": 1e-5, "rotary": {"theta": 10000.0, "partial": partial}, **other})
 
 
 def _late(dim: int, blocks: int, heads: int, kv_heads: int, hidden: int, **other: Any) -> PhiConfig:
-    return PhiConfig(**{"dim": dim, "blocks": blocks, "heads": heads, "kv_heads": kv_heads, "hidden": hidden, "vocab": 32064, "context": 4096, "eps": 1e-5,
+    return PhiConfig(**{"dim": dim, "blocks": blocks, "heads": heads, "kv_heads": kv_heads, "hidden": hidden, "vocab": 32064, "context": 4096,
+                        "eps": 1e-5,
                         **other})
 
 
@@ -89,7 +92,8 @@ class Phi(Decoder):
             rotary = f.rope()
             shared |= {"eps": f.take("layer_norm_eps", 1e-5), "rotary": rotary if "partial" in rotary else {**rotary, "partial": cls._part(f)},
                        "embedding_dropout": f.take("embd_pdrop", 0.0)}
-            return PhiConfig(**cls.numbers(f, generation=1, activation=f.activation("hidden_act", "gelu_new"), qk_norm=f.take("qk_layernorm", False), **shared))
+            return PhiConfig(**cls.numbers(f, generation=1, activation=f.activation("hidden_act", "gelu_new"), qk_norm=f.take("qk_layernorm", False),
+                                           **shared))
         f.same("hidden_act", "silu")
         f.same("attention_bias", False)
         f.skip("embd_pdrop", "original_max_position_embeddings")            # nothing in the model reads the first; the second is of other positions

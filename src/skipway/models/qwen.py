@@ -4,8 +4,8 @@
     h <- h + W_d (silu(W_g R(h)) * W_u R(h)), or of 128 such experts the sum of 8, weighted by the softmax of W R(h)
     logits = W_v R(h)
 
-Two sites a block, each around one sublayer; a final norm. Year 2024 (2 and 2.5), 2025 (3). Special: 2 has biases on query, key and value alone; 3 has none, and
-norms each head of queries and keys, which holds the scores in bounds. The experts' weights sum to 1 for each token.
+Two sites a block, each around one sublayer; a final norm. Year 2024 (2 and 2.5), 2025 (3). Special: 2 has biases on query, key and value alone; 3 has
+none, and norms each head of queries and keys, which holds the scores in bounds. The experts' weights sum to 1 for each token.
 Source: Yang et al., Qwen2 Technical Report, 2024, arXiv 2407.10671; Qwen2.5, 2024, arXiv 2412.15115; Qwen3 Technical Report, 2025, arXiv 2505.09388.
 """
 
@@ -56,7 +56,8 @@ SIZES: dict[str, Config] = {
     "2.5-3b": _size(2048, 36, 16, 2, 11008, tied=True, **_25), "2.5-7b": _size(3584, 28, 28, 4, 18944, vocab=152064, **_2),
     "2.5-14b": _size(5120, 48, 40, 8, 13824, vocab=152064, eps=1e-5, **_2), "2.5-32b": _size(5120, 64, 40, 8, 27648, vocab=152064, eps=1e-5, **_2),
     "2.5-72b": _size(8192, 80, 64, 8, 29568, vocab=152064, eps=1e-5, **_2),
-    "3-0.6b": _size(1024, 28, 16, 8, 3072, tied=True), "3-1.7b": _size(2048, 28, 16, 8, 6144, tied=True), "3-4b": _size(2560, 36, 32, 8, 9728, tied=True),
+    "3-0.6b": _size(1024, 28, 16, 8, 3072, tied=True), "3-1.7b": _size(2048, 28, 16, 8, 6144, tied=True),
+    "3-4b": _size(2560, 36, 32, 8, 9728, tied=True),
     "3-8b": _size(4096, 36, 32, 8, 12288), "3-14b": _size(5120, 40, 40, 8, 17408), "3-32b": _size(5120, 64, 64, 8, 25600),
     "3-30b-a3b": _size(2048, 48, 32, 4, 6144, experts=128, expert_hidden=768),
     "3-235b-a22b": _size(4096, 94, 64, 4, 12288, experts=128, expert_hidden=1536),
@@ -78,7 +79,8 @@ class Qwen(Decoder):
         norm = partial(RMSNorm, eps=c.eps)
         branches: list[nn.Module] = []
         for k in range(c.blocks):
-            branches.append(Attention(c.dim, c.heads, True, kv_heads=c.kv_heads, head_dim=c.head_dim, bias=self._biases(c)[0], out_bias=self._biases(c)[1],
+            branches.append(Attention(c.dim, c.heads, True, kv_heads=c.kv_heads, head_dim=c.head_dim, bias=self._biases(c)[0],
+                                      out_bias=self._biases(c)[1],
                                       rotary=c.rotary, qk_norm="head" if c.generation == 3 else None, norm=norm, window=c.window_of(k),
                                       dropout=c.attention_dropout))
             if c.sparse(k):
@@ -105,12 +107,13 @@ class Qwen(Decoder):
             if types is None and numbers["window"]:
                 types = ["sliding_attention" if k >= first else "full_attention" for k in range(numbers["blocks"])]
             found = slides(types, numbers["blocks"])
-            return QwenConfig(**numbers, **({"slides": found} if found and numbers["window"] else {}))
+            return QwenConfig(**numbers | ({"slides": found} if found and numbers["window"] else {}))
         f.skip("router_aux_loss_coef", "output_router_logits")
         experts = f.take("num_experts", None) or f.take("num_local_experts")
         f.skip("num_local_experts")
         return QwenConfig(**numbers, experts=experts, expert_hidden=f.take("moe_intermediate_size"), top_k=f.take("num_experts_per_tok"),
-                          normalise=f.take("norm_topk_prob", False), dense=tuple(f.take("mlp_only_layers", ())), sparse_step=f.take("decoder_sparse_step", 1))
+                          normalise=f.take("norm_topk_prob", False), dense=tuple(f.take("mlp_only_layers", ())),
+                          sparse_step=f.take("decoder_sparse_step", 1))
 
     def written(self) -> dict[str, Any]:
         c: Any = self.config
@@ -120,7 +123,8 @@ class Qwen(Decoder):
         window |= {"attention_bias": c.attention_bias, "head_dim": c.head_dim or c.dim // c.heads}
         if c.experts:
             return self.wrote("qwen3_moe", **window, num_experts=c.experts, moe_intermediate_size=c.expert_hidden,
-                              num_experts_per_tok=c.top_k, norm_topk_prob=c.normalise, mlp_only_layers=list(c.dense), decoder_sparse_step=c.sparse_step)
+                              num_experts_per_tok=c.top_k, norm_topk_prob=c.normalise, mlp_only_layers=list(c.dense),
+                              decoder_sparse_step=c.sparse_step)
         return self.wrote("qwen3", **window, layer_types=layer_types(c))
 
     def rows(self) -> Iterator[Row]:

@@ -8,6 +8,7 @@ from skipway.nn.blocks import Decoder as Decoder
 from skipway.nn.blocks import DecoderBlock as DecoderBlock
 from skipway.nn.blocks import Encoder as Encoder
 from skipway.nn.blocks import EncoderBlock as EncoderBlock
+from skipway.nn.compressed_attention import CompressedAttention as CompressedAttention
 from skipway.nn.drop_path import DropPath as DropPath
 from skipway.nn.feed_forward import FeedForward as FeedForward
 from skipway.nn.latent_attention import LatentAttention as LatentAttention

@@ -35,11 +35,12 @@ class LatentAttention(nn.Module):
     per_sample: ClassVar[Mapping[str, int]] = {"mask": 4, "key_mask": 2, "positions": 2}
 
     def __init__(self, dim: int, heads: int, latent: int, *, query_latent: int | None = None, plain: int = 128, turned: int = 64, value: int = 128,
-                 bias: bool = False, rotary: Mapping[str, Any] | None = None, norm: Callable[[int], nn.Module] = nn.RMSNorm, scale: float | None = None,
-                 causal: bool = True, dropout: float = 0.0) -> None:
+                 bias: bool = False, rotary: Mapping[str, Any] | None = None, norm: Callable[[int], nn.Module] = nn.RMSNorm,
+                 scale: float | None = None, causal: bool = True, dropout: float = 0.0) -> None:
         super().__init__()
         if min(heads, latent, plain, turned, value) < 1:
-            raise UsageError(f"a latent attention of {heads} heads, latent={latent}, plain={plain}, turned={turned}, value={value}; wanted positive widths")
+            raise UsageError(f"a latent attention of {heads} heads, latent={latent}, plain={plain}, turned={turned}, value={value}; "
+                             "wanted positive widths")
         self.heads, self.widths, self.causal, self.dropout = heads, (plain, turned), causal, dropout
         self.scale = (plain + turned) ** -0.5 if scale is None else scale
         self.query_down = None if query_latent is None else nn.Linear(dim, query_latent, bias)

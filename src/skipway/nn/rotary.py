@@ -31,7 +31,8 @@ class Rotary(nn.Module):
     interleaved     pairs are neighbours (0, 1), (2, 3), ...; otherwise channel i goes with i + width / 2, as in Llama
     scaling         stretches the positions for contexts longer than those trained on: {"kind": ..., ...} with kind
                     "linear" (factor); "ntk" (factor: theta factor^(width / (width - 2))); "llama3" (factor, low, high, original: long waves are
-                    stretched, short ones kept); "yarn" (factor, original, beta_fast 32, beta_slow 1, attention_factor, truncate True; mscale, mscale_all: where
+                    stretched, short ones kept); "yarn" (factor, original, beta_fast 32, beta_slow 1, attention_factor, truncate True; mscale,
+                                                         mscale_all: where
                     both are there, attention_factor is the quotient of their `stretch`)
 
     x is (batch, heads, tokens, head_dim); positions (tokens) or (batch, tokens), by default 0, 1, 2, ... Angles are computed in float32.
@@ -127,5 +128,5 @@ def _yarn(width: int, theta: float, factor: float, original: int, beta_fast: flo
     waves = _waves(width, theta)
     own = stretch(factor, mscale) / stretch(factor, mscale_all) if mscale and mscale_all else stretch(factor)
     amplitude = own if attention_factor is None else attention_factor
-    kept = 1 - stretched                                    # the order of these operations is that of the published code, so that float32 rounds alike
+    kept = 1 - stretched                                    # operations in the order of the published code, so that float32 rounds alike
     return 1.0 / (factor * waves) * (1 - kept) + 1.0 / waves * kept, amplitude

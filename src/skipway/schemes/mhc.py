@@ -7,7 +7,8 @@ sinkhorn(Z): exp(Z), then `iterations` times columns and rows divided by their s
 and C open. Here (docs/decisions/0008): P, Q, M normal with std `phi`; C = `mixer` times I, so that the lanes are kept apart; c_q = 0, so that q is
 near 1; c_p = ln(3 (n - 1)) for lane k mod n and -ln(3 (n - 1)) for the others (start="turns"), so that lanes are read in turn, or -ln(n - 1) for
 all (start="even"). Lanes are born as n copies and left as their mean, or by a gate of the form of p with s = 1 (leave="gated").
-Gates and mixer are float32 at least. convention="transposed" takes M and C with the axes of R exchanged (from lane i to lane j), as DeepSeek-V4,
+Gates and mixer are float32 at least. floor > 0 (DeepSeek-V4: 1e-6) is added to p, also in the gate that leaves, to the entries of the mixer after the first
+division by columns, and to every sum that it is divided by. convention="transposed" takes M and C with the axes of R exchanged (from lane i to lane j), as DeepSeek-V4,
 GLM-5-next and hyper-connections keep them; the function and its start are the same.
 Parameters: n dim (n^2 + 2n) + n^2 + 2n + 3 a sublayer and one norm; gated, n^2 dim + n + 1 at the end. Cost a token: reads 3n + 2 dim, writes n +
 2 dim.
@@ -24,25 +25,26 @@ from skipway._errors import SchemeError
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.read_mix import read_mix
 from skipway.ops.sinkhorn import sinkhorn
+from skipway.ops.sinkhorn_floored import sinkhorn_floored
 from skipway.ops.write_over import write_over
 from skipway.schemes._base import Scheme, Traffic
 from skipway.schemes._lanes import born, gated, one_of, several
 
 
 class ManifoldHyper(Scheme):
-    """Manifold-constrained lanes. Options: lanes, iterations, convention ("paper" or "transposed"), leave ("mean" or "gated"), eps of the gates'
-    norm; for the start: phi, alpha, mixer, start ("turns" or "even")."""
+    """Manifold-constrained lanes. Options: lanes, iterations, convention ("paper" or "transposed"), leave ("mean" or "gated"), floor, eps of the
+    gates' norm; for the start: phi, alpha, mixer, start ("turns" or "even")."""
 
     placement = "pre"
     final_norm = True
 
     def build(self, lanes: int = 4, iterations: int = 20, convention: str = "paper", leave: str = "mean", phi: float = 0.02, alpha: float = 0.01,
-              mixer: float = 8.0, start: str = "turns", eps: float = 1e-6) -> None:
+              mixer: float = 8.0, start: str = "turns", eps: float = 1e-6, floor: float = 0.0) -> None:
         n = self.lanes = several(self, lanes)
         if iterations < 1:
             raise SchemeError(f"scheme mhc: iterations is {iterations}; wanted 1 or more, the paper takes 20")
         self.transposed = one_of(self, "convention", convention, "paper", "transposed") == "transposed"
-        self.iterations, self.eps = iterations, eps
+        self.iterations, self.eps, self.floor = iterations, eps, floor
         self.norm = self.make_norm(self.dim)
         read = torch.full((n,), -math.log(n - 1))
         if one_of(self, "start", start, "turns", "even") == "turns":
@@ -64,9 +66,12 @@ class ManifoldHyper(Scheme):
         z, lanes = gated(stream, self.phi, self.eps)
         (p, q, r), (c_p, c_q, c_r), (s_p, s_q, s_r) = z.split([n, n, n * n], -1), self.bias.split([n, n, n * n]), self.alpha
         logits = (r * s_r + c_r).unflatten(-1, (n, n))
-        mixer = sinkhorn(logits.mT if self.transposed else logits, self.iterations)
-        x, mixed = read_mix(lanes, (p * s_p + c_p).sigmoid(), mixer)
+        mixer = self._mixer(logits.mT if self.transposed else logits)
+        x, mixed = read_mix(lanes, (p * s_p + c_p).sigmoid() + self.floor, mixer)
         return self.norm(x), (mixed, 2 * (q * s_q + c_q).sigmoid())
+
+    def _mixer(self, logits: Tensor) -> Tensor:
+        return sinkhorn_floored(logits, self.iterations, self.floor) if self.floor else sinkhorn(logits, self.iterations)
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         mixed, q = memo
@@ -76,4 +81,4 @@ class ManifoldHyper(Scheme):
         if not self.gated:
             return stream.mean(0)
         z, lanes = gated(stream, self.leave_phi, self.eps)
-        return read_lanes(lanes, (z * self.leave_alpha + self.leave_bias).sigmoid())[0]
+        return read_lanes(lanes, (z * self.leave_alpha + self.leave_bias).sigmoid() + self.floor)[0]

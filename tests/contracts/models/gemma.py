@@ -1,7 +1,7 @@
 """Gemma 1, 2 and 3.
 
-transformers runs Gemma 2 in its written-out attention alone, whose softmax is of float32 whatever the model is of; `wide_softcap` is the same in the dtype of the
-scores, registered by transformers' own means.
+transformers runs Gemma 2 in its written-out attention alone, whose softmax is of float32 whatever the model is of; `wide_softcap` is the same in the
+dtype of the scores, registered by transformers' own means.
 """
 
 import importlib.util
@@ -37,9 +37,12 @@ CASES = [
     {"id": "3", "config": "Gemma3TextConfig", "model": "Gemma3ForCausalLM", "kwargs": THREE, "inputs": "tokens"},
     {"id": "3-long", "config": "Gemma3TextConfig", "model": "Gemma3ForCausalLM", "inputs": "tokens",
      "kwargs": {**THREE, "attention_bias": True, "sliding_window_pattern": 2, "rope_parameters": {
-         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e3}}}},
-    {"id": "2", "config": "Gemma2Config", "model": "Gemma2ForCausalLM", "kwargs": TWO, "inputs": "tokens", "attention": "wide_softcap", "truth": "gemma2"},
-    {"id": "2-base", "config": "Gemma2Config", "model": "Gemma2Model", "kwargs": {**TWO, "attn_logit_softcapping": None}, "inputs": "tokens", "attention": "wide_softcap",
+         "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+         "sliding_attention": {"rope_type": "default", "rope_theta": 1e3}}}},
+    {"id": "2", "config": "Gemma2Config", "model": "Gemma2ForCausalLM", "kwargs": TWO, "inputs": "tokens", "attention": "wide_softcap",
+     "truth": "gemma2"},
+    {"id": "2-base", "config": "Gemma2Config", "model": "Gemma2Model", "kwargs": {**TWO, "attn_logit_softcapping": None}, "inputs": "tokens",
+     "attention": "wide_softcap",
      "output": "last_hidden_state"},
     {"id": "1", "config": "GemmaConfig", "model": "GemmaForCausalLM", "kwargs": SMALL, "inputs": "tokens", "truth": "gemma"},
     {"id": "1-untied", "config": "GemmaConfig", "model": "GemmaForCausalLM", "inputs": "tokens",

@@ -1,6 +1,7 @@
 """Phi 1 and 2, Phi 3."""
 
-SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "intermediate_size": 96, "num_attention_heads": 4, "vocab_size": 99, "max_position_embeddings": 64}
+SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "intermediate_size": 96, "num_attention_heads": 4, "vocab_size": 99,
+         "max_position_embeddings": 64}
 THREE = {**SMALL, "pad_token_id": 0, "num_key_value_heads": 2}
 CASES = [
     {"id": "2", "config": "PhiConfig", "model": "PhiForCausalLM", "kwargs": SMALL, "inputs": "tokens", "truth": "phi"},

@@ -7,7 +7,8 @@ EXPERTS = {**HEADS, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediat
 CASES = [
     {"id": "3", "config": "Qwen3Config", "model": "Qwen3ForCausalLM", "kwargs": HEADS, "inputs": "tokens", "truth": "qwen3"},
     {"id": "3-window", "config": "Qwen3Config", "model": "Qwen3ForCausalLM", "inputs": "tokens",
-     "kwargs": {**HEADS, "attention_bias": True, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1, "tie_word_embeddings": True}},
+     "kwargs": {**HEADS, "attention_bias": True, "use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1,
+                "tie_word_embeddings": True}},
     {"id": "2", "config": "Qwen2Config", "model": "Qwen2ForCausalLM", "kwargs": SMALL, "inputs": "tokens", "truth": "qwen2"},
     {"id": "2-window", "config": "Qwen2Config", "model": "Qwen2Model", "inputs": "tokens", "output": "last_hidden_state",
      "kwargs": {**SMALL, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 2}},
