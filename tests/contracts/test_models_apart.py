@@ -2,8 +2,10 @@
 torchvision and timm, and trained weights that a package ships."""
 
 import importlib.util
+import json
 import pathlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -210,6 +212,45 @@ def test_t5_reads_a_head_of_its_own_and_transformers_reads_it_back(tmp_path: pat
     given = {"input_ids": ids(), "decoder_input_ids": ids(tokens=7, seed=1)}
     torch.testing.assert_close(ours(**given).logits, theirs(**given).logits, rtol=1e-10, atol=1e-10)
     assert skipway.models.load(tmp_path).config == ours.config          # type: ignore[comparison-overlap]
+
+
+def renamed(home: pathlib.Path, to: pathlib.Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]], **fields: Any) -> pathlib.Path:
+    """A copy of a folder with other tensors and fields."""
+    from safetensors.torch import load_file, save_file
+    to.mkdir()
+    (to / "config.json").write_text(json.dumps({**json.loads((home / "config.json").read_text()), **fields}))
+    save_file(change(load_file(home / "model.safetensors")), to / "model.safetensors", {"format": "pt"})
+    return to
+
+
+def test_old_files_are_read(tmp_path: pathlib.Path) -> None:
+    """bert-base-uncased names its norms gamma and beta and holds the bias of the head twice; gpt2 has no prefix, holds masks, and its head again."""
+    bert, gpt2 = skipway.models.build("bert").eval(), skipway.models.build("gpt2").eval()
+    skipway.models.save(bert, tmp_path / "bert")
+    skipway.models.save(gpt2, tmp_path / "gpt2")
+    old = renamed(tmp_path / "bert", tmp_path / "old-bert", lambda t: {
+        **{n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v for n, v in t.items()},
+        "cls.predictions.decoder.bias": t["cls.predictions.bias"].clone(), "bert.embeddings.position_ids": torch.arange(256)[None]},
+        architectures=["BertForMaskedLM"], position_embedding_type="absolute")
+    assert torch.equal(skipway.models.load(old)(ids()).logits, bert(ids()).logits)
+
+    def bare(t: dict[str, Tensor]) -> dict[str, Tensor]:
+        made = {n.removeprefix("transformer."): v for n, v in t.items()}
+        return {**made, "h.0.attn.bias": torch.ones(1, 1, 4, 4), "lm_head.weight": made["wte.weight"].clone()}
+
+    old = renamed(tmp_path / "gpt2", tmp_path / "old-gpt2", bare, n_ctx=256, summary_type="cls_index", task_specific_params={"a": 1})
+    assert torch.equal(skipway.models.load(old)(ids()).logits, gpt2(ids()).logits)
+    with pytest.raises(CheckpointError, match=r"lm_head\.weight is another matrix than wte\.weight, and the configuration says that they are one"):
+        skipway.models.load(renamed(old, tmp_path / "untied", lambda t: {**t, "lm_head.weight": t["lm_head.weight"] + 1}))
+
+
+def test_vit_takes_squares(tmp_path: pathlib.Path) -> None:
+    model = skipway.models.build("vit").eval()
+    skipway.models.save(model, tmp_path / "vit")
+    same = skipway.models.load(renamed(tmp_path / "vit", tmp_path / "pair", lambda t: t, image_size=[32, 32]))
+    assert same.config == model.config
+    with pytest.raises(CheckpointError, match=r"image_size is \[32, 64\]; only squares are supported"):
+        skipway.models.load(renamed(tmp_path / "vit", tmp_path / "wide", lambda t: t, image_size=[32, 64]))
 
 
 def test_roberta_counts_real_tokens() -> None:

@@ -15,9 +15,8 @@ from torch.func import functional_call, vmap
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from oracles import Case, Config
-
 import skipway
+from oracles import Case, Config
 from skipway import schemes
 from skipway._errors import SchemeError, ShapeMismatch
 
@@ -69,8 +68,8 @@ def build(name: str, case: Case, dim: int = DIM, init: bool = True, seed: int = 
 
 
 def _stack(name: str, config: Config, options: dict[str, Any], counts: list[int], dim: int, init: bool) -> skipway.nn.Stack:
-    return skipway.nn.Stack([Toy(dim, c) for c in counts], dim, name, per_block=config.per_block, roles=config.roles or None, final_norm=False, init=init,
-                            **options)
+    return skipway.nn.Stack([Toy(dim, c) for c in counts], dim, name, per_block=config.per_block, roles=config.roles or None, final_norm=False,
+                            init=init, **options)
 
 
 def _inputs(stack: skipway.nn.Stack, dim: int) -> list[int]:
@@ -263,7 +262,7 @@ def test_many_models_in_one_call(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_declared_facts(name: str) -> None:
-    stack, config, _ = build(name, oracle(name).CASES[0])
+    stack, _, _ = build(name, oracle(name).CASES[0])
     for layer in stack.layers:
         scheme = layer.scheme
         owned = dict(scheme.named_modules())
@@ -311,7 +310,8 @@ def test_check_recovers_it(name: str) -> None:
     main = [s for s in report.wiring.streams if s.main]
     scheme = stack.layers[-1].scheme
     assert [s.lanes for s in main] == [scheme.lanes] * (1 + len(scheme.beside))
-    wanted = [[layer.scheme.placement for layer in stack.layers if layer.scheme.joins], *([placement] * len(stack.layers) for placement in scheme.beside)]
+    wanted = [[layer.scheme.placement for layer in stack.layers if layer.scheme.joins]]
+    wanted += [[placement] * len(stack.layers) for placement in scheme.beside]
     assert [[site.placement for site in s.sites] for s in main] == wanted
 
 

@@ -61,6 +61,7 @@ class Model(nn.Module):
     MODEL_TYPES: ClassVar[tuple[str, ...]] = ()             # model_type of config.json that it reads
     PREFIX: ClassVar[str] = ""                              # of all tensors but the head's, in a checkpoint with a head
     IGNORED: ClassVar[tuple[str, ...]] = ()                 # ends of names of tensors that hold nothing learned
+    OLDER: ClassVar[Mapping[str, str]] = {}                 # ends of names in old files, and what they are called since
 
     def __init__(self, config: Config, scheme: str | None = None, scheme_options: Mapping[str, Any] | None = None) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """What the encoders of the BERT line share: their numbers, embeddings, heads and forward."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -71,6 +71,7 @@ class Bert(Model):
     subclass makes the stack."""
 
     IGNORED = ("embeddings.position_ids", "predictions.decoder.bias", "lm_head.decoder.bias")      # the last two are the head's bias again
+    OLDER: ClassVar[Mapping[str, str]] = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
     CLASSES: ClassVar[tuple[str, ...]]                      # transformers' classes: without a head, with it, and with that and the pairs'
     stack: Stack
 

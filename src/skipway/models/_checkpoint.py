@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ def load(folder: str | pathlib.Path, *, device: str | torch.device = "cpu") -> M
     home = pathlib.Path(folder)
     data = _json(home / "config.json", "a checkpoint folder has one")
     kind = _family(data, home)
-    tensors = Files(home)
+    tensors = Files(home, kind.OLDER)
     fields = Fields(data, str(home / "config.json"))
     config = kind.suited(kind.read(fields), tensors.names)
     fields.done()
@@ -76,9 +76,9 @@ def save(model: Model, folder: str | pathlib.Path) -> None:
 
 
 class Files:
-    """The tensors of a folder, read one at a time."""
+    """The tensors of a folder, read one at a time. `older` are ends of names in old files, and what they are called since."""
 
-    def __init__(self, home: pathlib.Path) -> None:
+    def __init__(self, home: pathlib.Path, older: Mapping[str, str] | None = None) -> None:
         from safetensors import safe_open
         self.home = home
         index = home / "model.safetensors.index.json"
@@ -94,17 +94,24 @@ class Files:
             self.files = [safe_open(str(f), "pt") for f in found]
         except Exception as error:
             raise CheckpointError(f"{home}: the weights cannot be read as safetensors: {error}") from error
-        self.places = {name: f for f in self.files for name in f.keys()}                     # noqa: SIM118
+        self.places = {_renamed(name, older or {}): (f, name) for f in self.files for name in f.keys()}          # noqa: SIM118
         self.names = frozenset(self.places)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, without reading it."""
-        return tuple(self.places[name].get_slice(name).get_shape())
+        file, stored = self.places[name]
+        return tuple(file.get_slice(stored).get_shape())
 
     def read(self, name: str) -> Tensor:
         """A tensor."""
-        tensor: Tensor = self.places[name].get_tensor(name)
+        file, stored = self.places[name]
+        tensor: Tensor = file.get_tensor(stored)
         return tensor
+
+
+def _renamed(name: str, older: Mapping[str, str]) -> str:
+    end = next((old for old in older if name.endswith(old)), None)
+    return name if end is None else name.removesuffix(end) + older[end]
 
 
 def tie(model: nn.Module) -> None:
@@ -169,8 +176,19 @@ def _ours(model: Model, tensors: Files, prefix: str) -> Iterator[tuple[str, Tens
         raise CheckpointError(f"{model.name()}: no row tells where {untold[0]} stands in a checkpoint")
     for ours, theirs, row in rows:
         _fits([tuple(own[n].shape) for n in ours], [tensors.shape(n) for n in theirs], row, ours, theirs, tensors.home)
+    _alike(model, tensors, prefix, {ours[0]: theirs[0] for ours, theirs, row in rows if row.how == "same"})
     for ours, theirs, row in rows:
         yield from zip(ours, _split([tensors.read(n) for n in theirs], [own[n].shape[_axis(row)] for n in ours if "rows" in row.how], row))
+
+
+def _alike(model: Model, tensors: Files, prefix: str, places: Mapping[str, str]) -> None:
+    """Raises CheckpointError where a folder holds two tensors that the configuration says are one, and they differ."""
+    owners = {other: owner for owner, other in getattr(model, "tied", ())}
+    for row in model.rows():
+        ours, theirs = _named(model, row, prefix)
+        copy, owner = theirs[0].removeprefix("/"), places.get(owners.get(ours[0], ""))
+        if owner is not None and copy in tensors.names and not torch.equal(tensors.read(copy), tensors.read(owner)):
+            raise CheckpointError(f"{tensors.home}: {copy} is another matrix than {owner}, and the configuration says that they are one")
 
 
 def _axis(row: Row) -> int:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from skipway._errors import CheckpointError
 from skipway.models._base import Config, Model, Output, Row, named
 from skipway.models._fields import ACTIVATION_WRITTEN, Fields, classes, classes_written
 from skipway.models._parts import initial_normal
@@ -80,7 +81,7 @@ class ViT(Model):
         f.skip("encoder_stride")
         return ViTConfig(
             dim=f.take("hidden_size"), blocks=f.take("num_hidden_layers"), heads=f.take("num_attention_heads"), hidden=f.take("intermediate_size"),
-            image=f.take("image_size", 224), patch=f.take("patch_size", 16), channels=f.take("num_channels", 3), classes=classes(f),
+            image=_side(f, "image_size", 224), patch=_side(f, "patch_size", 16), channels=f.take("num_channels", 3), classes=classes(f),
             activation=f.activation("hidden_act", "gelu"), eps=f.take("layer_norm_eps", 1e-12), bias=f.take("qkv_bias", True),
             pooler=f.take("pooler_output_size", f.take("hidden_size")), dropout=f.take("hidden_dropout_prob", 0.0),
             attention_dropout=f.take("attention_probs_dropout_prob", 0.0),
@@ -119,3 +120,12 @@ class ViT(Model):
             yield from named("pooler", "pooler.dense", True)
         if c.head:
             yield from named("head", "/classifier", True)
+
+
+def _side(f: Fields, name: str, default: int) -> int:
+    told = f.take(name, default)
+    sides = {told} if isinstance(told, int) else set(told)
+    if len(sides) > 1:
+        raise CheckpointError(f"{f.where}: {name} is {told!r}; only squares are supported")
+    side: int = sides.pop()
+    return side

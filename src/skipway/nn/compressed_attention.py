@@ -97,13 +97,16 @@ class CompressedAttention(nn.Module):
         if heads % groups or (chosen is not None and rate is None):
             raise UsageError(f"a compressed attention of {heads} heads in {groups} groups, rate={rate}, chosen={chosen}; wanted groups that divide the "
                              "heads, and a choice only among summaries")
-        self.heads, self.head_dim, self.window, self.groups, self.rate, self.eps, self.dropout = heads, head_dim, window, groups, rate, eps, dropout
+        self.heads, self.head_dim, self.window, self.groups, self.rate = heads, head_dim, window, groups, rate
+        self.eps, self.dropout = eps, dropout
         self.query_down, self.query_norm = nn.Linear(dim, query_latent, False), norm(query_latent)
         self.query = nn.Linear(query_latent, heads * head_dim, False)
         self.value, self.value_norm = nn.Linear(dim, head_dim, False), norm(head_dim)
-        self.mix = nn.Parameter(torch.empty(groups, group_width, heads * head_dim // groups).uniform_(-1, 1) * (heads * head_dim // groups) ** -0.5)
+        inside = heads * head_dim // groups
+        self.mix = nn.Parameter(torch.empty(groups * group_width, inside).uniform_(-1, 1) * inside ** -0.5)         # A_1, A_2, ... below each other
         self.output = nn.Linear(groups * group_width, dim, False)
         self.sink = nn.Parameter(torch.zeros(heads))
+        self.inner: nn.Module | None = None
         self.rotary = Rotary(turned, **{"interleaved": True, **(rotary or {})})
         self.summaries = None if rate is None else Compressor(dim, head_dim, rate, chosen is not None, self.rotary, norm)
         self.chooser = None if chosen is None or rate is None else Chooser(dim, query_latent, rate=rate, rotary=self.rotary, norm=norm, **chosen)
@@ -114,7 +117,7 @@ class CompressedAttention(nn.Module):
 
     def inner_norm(self, make: Norm) -> None:
         """Puts a norm before the output projection."""
-        self.output = nn.Sequential(make(self.output.in_features), self.output)     # type: ignore[assignment]
+        self.inner = make(self.output.in_features)
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None, key_mask: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """(batch, tokens, dim) -> (batch, tokens, dim); masks are of the tokens within the window, positions as in `Attention`."""
@@ -134,7 +137,8 @@ class CompressedAttention(nn.Module):
             seen = _beside(seen, past.unsqueeze(1))
         y, _ = attend(q, k, k, scale=self.head_dim ** -0.5, mask=seen, dropout=self.dropout if self.training else 0.0, sinks=self.sink)
         y = turn(self.rotary, y, -places).transpose(1, 2).flatten(-2).unflatten(-1, (self.groups, -1))
-        out: Tensor = self.output(torch.einsum("btgi,goi->btgo", y, self.mix).flatten(-2))
+        y = torch.einsum("btgi,goi->btgo", y, self.mix.unflatten(0, (self.groups, -1))).flatten(-2)
+        out: Tensor = self.output(y if self.inner is None else self.inner(y))
         return out
 
     def extra_repr(self) -> str:

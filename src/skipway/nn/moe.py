@@ -1,6 +1,6 @@
 """A feed-forward made of many experts, of which each token takes a few."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -38,6 +38,7 @@ class MoE(nn.Module):
     """
 
     role: ClassVar[str] = "moe"
+    per_sample: ClassVar[Mapping[str, int]] = {"ids": 2}
     correction: Tensor | None
     table: Tensor | None
 

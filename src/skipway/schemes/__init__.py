@@ -34,7 +34,8 @@ def load(name: str) -> type[Scheme]:
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names())}"
         raise SchemeError(f"unknown scheme {name!r}; {hint}")
     module = _registry.load(__name__, key)
-    found: list[type[Scheme]] = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Scheme) and v.__module__ == module.__name__]
+    own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
+    found: list[type[Scheme]] = [v for v in own if issubclass(v, Scheme)]
     if len(found) != 1:
         raise SchemeError(f"{module.__name__} defines {len(found)} classes of schemes; wanted one")
     return found[0]

@@ -25,7 +25,7 @@ ROLES = ("self_attention", "cross_attention", "ffn", "moe", "conv", "ssm", "othe
 class Init(NamedTuple):
     """A wish for the start of one kind of weight of a branch: what `nn.Stack` does to it when it is built."""
 
-    kind: str                   # "scale": times gain; "xavier": Xavier normal with this gain; "normal": std is gain; "he": He normal times gain; "zero"
+    kind: str                   # "scale": times gain; "xavier", "he": such a normal with this gain; "normal": its spread is gain; "zero"
     gain: float = 1.0
 
 

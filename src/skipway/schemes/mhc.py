@@ -7,9 +7,9 @@ sinkhorn(Z): exp(Z), then `iterations` times columns and rows divided by their s
 and C open. Here (docs/decisions/0008): P, Q, M normal with std `phi`; C = `mixer` times I, so that the lanes are kept apart; c_q = 0, so that q is
 near 1; c_p = ln(3 (n - 1)) for lane k mod n and -ln(3 (n - 1)) for the others (start="turns"), so that lanes are read in turn, or -ln(n - 1) for
 all (start="even"). Lanes are born as n copies and left as their mean, or by a gate of the form of p with s = 1 (leave="gated").
-Gates and mixer are float32 at least. floor > 0 (DeepSeek-V4: 1e-6) is added to p, also in the gate that leaves, to the entries of the mixer after the first
-division by columns, and to every sum that it is divided by. convention="transposed" takes M and C with the axes of R exchanged (from lane i to lane j), as DeepSeek-V4,
-GLM-5-next and hyper-connections keep them; the function and its start are the same.
+Gates and mixer are float32 at least. floor > 0 (DeepSeek-V4: 1e-6) is added to p, also in the gate that leaves, to the entries of the mixer after
+the first division by columns, and to every sum that it is divided by. convention="transposed" takes M and C
+with the axes of R exchanged (from lane i to lane j), as DeepSeek-V4, GLM-5-next and hyper-connections keep them; the function is the same.
 Parameters: n dim (n^2 + 2n) + n^2 + 2n + 3 a sublayer and one norm; gated, n^2 dim + n + 1 at the end. Cost a token: reads 3n + 2 dim, writes n +
 2 dim.
 Source: Xie et al., mHC: Manifold-Constrained Hyper-Connections, 2025, arXiv 2512.24880, equations 3 to 8.

@@ -101,8 +101,8 @@ def _frames(trace: TracebackType | None) -> Iterator[Place | None]:
         library = "site-packages" in name and not name.startswith(torch_home)
         if not name.endswith(WRAPPERS) and (library or not name.startswith(outside)):
             above = [linecache.getline(name, n).rstrip() for n in range(trace.tb_lineno - 1, max(code.co_firstlineno, trace.tb_lineno - 40), -1)]
-            yield Place(_statement(name, trace.tb_lineno) if trace.tb_next is None else linecache.getline(name, trace.tb_lineno).strip(), tuple(above),
-                        trace.tb_frame.f_locals)
+            line = _statement(name, trace.tb_lineno) if trace.tb_next is None else linecache.getline(name, trace.tb_lineno).strip()
+            yield Place(line, tuple(above), trace.tb_frame.f_locals)
         trace = trace.tb_next
 
 
