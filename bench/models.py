@@ -6,8 +6,9 @@ The step is forward, loss, backward and AdamW, float32, transformers with scaled
 (width 768, 50257 words, 2 x 256 tokens), Llama (width 512, 8 heads, 32000 words, 2 x 256 tokens), ViT-S/16 (width 384, 8 images of 224). Dropout is
 off in both, so that the losses of every step can be compared, which are told. Each round runs both models once, in an order drawn anew; the ratio is
 the median over rounds of our time by theirs in the same round. Peak memory is the child's own resident size at its highest, less what it held before
-the model was made. Bars: no slower, no higher, within the spread of the measurement: the lower end of a 95 % bootstrap interval of the ratio at most
-1 for time, and the median of three children each at most 1.01 of theirs for memory. Exit status 1 if one is missed; --json keeps the raw samples.
+the model was made. Beside the clock stands the same ratio of processor time, which other programs on the machine disturb less. Bars: no slower, no
+higher, within the spread of the measurement: the lower end of a 95 % bootstrap interval of the ratio at most 1 for time, and the median of three
+children each at most 1.01 of theirs for memory. Exit status 1 if one is missed; --json keeps the raw samples.
 """
 
 import argparse
@@ -131,21 +132,23 @@ def peaks(name: str, home: str, threads: int, count: int) -> dict[str, list[int]
     return found
 
 
-def timed(name: str, home: str, rounds: int) -> tuple[dict[str, list[float]], float]:
-    """Seconds of a step of each side, round by round, and the largest difference of their losses."""
+def timed(name: str, home: str, rounds: int) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
+    """Seconds of a step of each side, round by round, by the clock and of the processors, and the largest difference of their losses."""
     steps = {side: Step(name, model(name, side, home)) for side in ("ours", "theirs")}
     for step in steps.values():
         step()
     found: dict[str, list[float]] = {side: [] for side in steps}
+    used: dict[str, list[float]] = {side: [] for side in steps}
     apart, order = 0.0, random.Random(0)
     for _ in range(rounds):
         losses = {}
         for side in order.sample(list(steps), 2):
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             losses[side] = steps[side]()
+            used[side].append(time.process_time() - busy)
             found[side].append(time.perf_counter() - start)
         apart = max(apart, abs(losses["ours"] - losses["theirs"]))
-    return found, apart
+    return found, used, apart
 
 
 def interval(ratios: list[float], draws: int = 2000) -> tuple[float, float]:
@@ -172,21 +175,22 @@ def main() -> int:
     rounds, children = (5, 1) if options.quick else (options.rounds, CHILDREN)
     kept: dict[str, Any] = {}
     good = True
-    print(f"{'model':<8}{'ours ms':>9}{'theirs ms':>11}{'ratio':>8}  {'95 %':<14}{'ours MiB':>9}{'theirs':>8}{'ratio':>8}   losses apart")
+    print(f"{'model':<8}{'ours ms':>9}{'theirs ms':>11}{'ratio':>8}  {'95 %':<14}{'processor':>10}{'ours MiB':>9}{'theirs':>8}{'ratio':>8}   losses apart")
     for name in options.only:
         with tempfile.TemporaryDirectory() as home:
             folder_of(name, home)
             memory = peaks(name, home, options.threads, children)
-            times, apart = timed(name, home, rounds)
+            times, used, apart = timed(name, home, rounds)
         ratios = [a / b for a, b in zip(times["ours"], times["theirs"])]
+        busy = statistics.median(a / b for a, b in zip(used["ours"], used["theirs"]))
         ratio, (low, high) = statistics.median(ratios), interval(ratios)
         most = {side: statistics.median(values) / 2 ** 20 for side, values in memory.items()}
         heavier = most["ours"] / most["theirs"]
         passed = low <= 1.0 and heavier <= 1.01
         good &= passed
-        kept[name] = {"seconds": times, "bytes": memory, "ratio": ratio, "interval": [low, high], "memory": heavier, "losses_apart": apart}
+        kept[name] = {"seconds": times, "bytes": memory, "ratio": ratio, "interval": [low, high], "processor_seconds": used, "processors": busy, "memory": heavier, "losses_apart": apart}
         a, b = (1e3 * statistics.median(times[side]) for side in ("ours", "theirs"))
-        print(f"{name:<8}{a:9.1f}{b:11.1f}{ratio:8.3f}  {low:.3f} - {high:<6.3f}{most['ours']:9.0f}{most['theirs']:8.0f}{heavier:8.3f}   {apart:.1e}"
+        print(f"{name:<8}{a:9.1f}{b:11.1f}{ratio:8.3f}  {low:.3f} - {high:<6.3f}{busy:10.3f}{most['ours']:9.0f}{most['theirs']:8.0f}{heavier:8.3f}   {apart:.1e}"
               + ("" if passed else "   MISSED"), flush=True)
     if options.json:
         options.json.write_text(json.dumps(kept, indent=1), encoding="utf-8")

@@ -1,6 +1,6 @@
 """Error rate and power of the verdicts of `skipway compare`: simulated studies through the real statistics code.
 
-    python bench/verdicts.py [--studies 2000] [--quick] [--json FILE]
+    python bench/verdicts.py [--studies 2000] [--quick] [--only TEXT] [--json FILE]
 
 A study has a baseline and some variants, a grid of learning rates, paired seeds that share a part of their noise. A against A: no variant
 differs, so any verdict but "no difference shown" is false. Planted: one variant is better by twice the seed noise. Status 1 where a bar is missed.
@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -71,48 +72,56 @@ def wrong(verdicts: list[str]) -> bool:
     return any(v != "no difference shown" for v in verdicts)
 
 
+def rows(kind: str) -> Iterator[tuple[str, int, Callable[[np.random.Generator], tuple[bool, int]], bool]]:
+    """(name, seed, one study, whether it counts false verdicts) of every row; a study gives whether it counts and the seeds it used."""
+    for variants, seeds in ((2, 3), (4, 5), (6, 10)):
+        yield (f"A-A {variants - 1} variants, {seeds} seeds", 7,
+               lambda rng, v=variants, n=seeds: (wrong(fixed(rng, v, n, kind, 0.0)), n), True)
+    yield "A-A 1 variants, 3 seeds, rates that tie", 7, lambda rng: (wrong(fixed(rng, 2, 3, kind, 0.0, TIED)), 3), True
+    for variants, first, last in ((2, 3, 12), (4, 5, 20)):
+        def apart(rng: np.random.Generator, v: int = variants, a: int = first, b: int = last) -> tuple[bool, int]:
+            verdicts, used = until_decided(rng, v, a, b, kind, 0.0)
+            return wrong(verdicts), used
+        yield f"A-A {variants - 1} variants, until decided, {first}-{last}", 8, apart, True
+    for variants in (2, 4):
+        yield (f"planted 2 x noise, {variants - 1} variants, 10 seeds", 9,
+               lambda rng, v=variants: (fixed(rng, v, 10, kind, 2.0)[-1] == "better", 10), False)
+
+    def planted(rng: np.random.Generator) -> tuple[bool, int]:
+        verdicts, used = until_decided(rng, 2, 3, 12, kind, 2.0)
+        return verdicts[-1] == "better", used
+    yield "planted 2 x noise, until decided, 3-12", 10, planted, False
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=2000)
-    parser.add_argument("--quick", action="store_true", help="300 studies a row")
+    parser.add_argument("--quick", action="store_true", help="300 studies a row, with two standard errors of that allowed")
+    parser.add_argument("--only", default="", help="rows whose name holds this text")
     parser.add_argument("--json")
     options = parser.parse_args()
     studies = 300 if options.quick else options.studies
-    slack = 2 * (0.05 * 0.95 / studies) ** 0.5               # two standard errors of the simulation itself
-    bar = 0.05 + slack
-    rows, bad = [], 0
-    print(f"{'study':<44}{'noise':<9}{'measured':>10}  bar")
+    bar = 0.05 + (2 * (0.05 * 0.95 / studies) ** 0.5 if options.quick else 0.0)
+    found: list[dict] = []
+    print(f"{'study':<44}{'noise':<9}{'measured':>10}{'seeds':>7}  bar")
     for kind in NOISES:
-        for variants, seeds in ((2, 3), (4, 5), (6, 10)):
-            start = time.perf_counter()
-            rng = np.random.default_rng(7)
-            false = sum(wrong(fixed(rng, variants, seeds, kind, 0.0)) for _ in range(studies)) / studies
-            bad += show(rows, f"A-A {variants - 1} variants, {seeds} seeds", kind, false, f"<= {bar:.4f}", false <= bar, start)
-        start, rng = time.perf_counter(), np.random.default_rng(7)
-        false = sum(wrong(fixed(rng, 2, 3, kind, 0.0, TIED)) for _ in range(studies)) / studies
-        bad += show(rows, "A-A 1 variants, 3 seeds, rates that tie", kind, false, f"<= {bar:.4f}", false <= bar, start)
-        for variants, first, last in ((2, 3, 12), (4, 5, 20)):
-            start, rng = time.perf_counter(), np.random.default_rng(8)
-            false = sum(wrong(until_decided(rng, variants, first, last, kind, 0.0)[0]) for _ in range(studies)) / studies
-            bad += show(rows, f"A-A {variants - 1} variants, until decided, {first}-{last}", kind, false, f"<= {bar:.4f}", false <= bar, start)
-        for variants in (2, 4):
-            start, rng = time.perf_counter(), np.random.default_rng(9)
-            found = sum(fixed(rng, variants, 10, kind, 2.0)[-1] == "better" for _ in range(studies)) / studies
-            bad += show(rows, f"planted 2 x noise, {variants - 1} variants, 10 seeds", kind, found, ">= 0.80", found >= 0.8, start)
-        start, rng = time.perf_counter(), np.random.default_rng(10)
-        ends = [until_decided(rng, 2, 3, 12, kind, 2.0) for _ in range(studies)]
-        found, used = sum(v[-1] == "better" for v, _ in ends) / studies, sum(n for _, n in ends) / studies
-        bad += show(rows, f"planted 2 x noise, until decided, {used:.1f} seeds", kind, found, ">= 0.80", found >= 0.8, start)
+        for name, seed, study, false in rows(kind):
+            if options.only in name:
+                found.append(measured(name, kind, seed, study, false, studies, bar))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
-            json.dump(rows, out, indent=1)
-    return 1 if bad else 0
+            json.dump(found, out, indent=1)
+    return 1 if any(not row["held"] for row in found) else 0
 
 
-def show(rows: list, study: str, kind: str, measured: float, bar: str, held: bool, start: float) -> int:
-    rows.append({"study": study, "noise": kind, "measured": measured, "bar": bar, "held": held, "seconds": time.perf_counter() - start})
-    print(f"{study:<44}{kind:<9}{measured:>10.4f}  {bar}  {'ok' if held else 'MISSED'}", flush=True)
-    return 0 if held else 1
+def measured(name: str, kind: str, seed: int, study: Callable, false: bool, studies: int, bar: float) -> dict:
+    start, rng = time.perf_counter(), np.random.default_rng(seed)
+    ends = [study(rng) for _ in range(studies)]
+    share, used = sum(hit for hit, _ in ends) / studies, sum(n for _, n in ends) / studies
+    held = share <= bar if false else share >= 0.8
+    wanted = f"<= {bar:.4f}" if false else ">= 0.80"
+    print(f"{name:<44}{kind:<9}{share:>10.4f}{used:>7.1f}  {wanted}  {'ok' if held else 'MISSED'}", flush=True)
+    return {"study": name, "noise": kind, "measured": share, "seeds": used, "bar": wanted, "held": held, "seconds": time.perf_counter() - start}
 
 
 if __name__ == "__main__":

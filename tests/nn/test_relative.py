@@ -23,7 +23,7 @@ def test_equal_to_transformers(causal: bool, buckets: int, farthest: int) -> Non
 
 
 def test_buckets_written_out() -> None:
-    """Causal, 8 buckets up to 16: 0 to 3 alone, then one for each factor of sqrt(2), the last for all that is farther; what stands behind is bucket 0."""
+    """Causal, 8 buckets up to 16: 0 to 3 alone, then one for each factor of sqrt(2), the last for all that is farther; behind is bucket 0."""
     bias = RelativeBias(1, 8, 16, causal=True)
     away = -torch.tensor([-2, 0, 1, 2, 3, 4, 5, 6, 8, 11, 12, 16, 90])
     assert bias.bucket(away).tolist() == [0, 0, 1, 2, 3, 4, 4, 5, 6, 6, 7, 7, 7]

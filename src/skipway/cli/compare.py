@@ -193,5 +193,7 @@ def _rebuilt(folder: pathlib.Path, as_json: bool) -> None:
 def _shown(record: dict[str, Any], folder: pathlib.Path, as_json: bool) -> None:
     import json
 
+    from skipway.cli import _compare_files
     from skipway.report._compare.text import render
-    typer.echo(json.dumps(record, allow_nan=False) if as_json else f"{render(record)}\nreport: {plain(str(folder / 'report.json'))}")
+    page = _compare_files.write(folder, record)
+    typer.echo(json.dumps(record, allow_nan=False) if as_json else f"{render(record)}\nreport: {plain(str(page))}")

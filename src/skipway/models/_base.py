@@ -84,6 +84,11 @@ class Model(nn.Module):
         return name.endswith(cls.IGNORED or ("\0",))
 
     @classmethod
+    def spelled(cls, name: str, prefix: str) -> str:
+        """A name of `rows` in a checkpoint whose tensors have this prefix: PREFIX, or none."""
+        return prefix + name
+
+    @classmethod
     def name(cls) -> str:
         """The name in the registry."""
         return cls.__module__.rpartition(".")[2]

@@ -147,7 +147,7 @@ def _named(model: Model, row: Row, prefix: str) -> tuple[tuple[str, ...], tuple[
     ours = (row.ours,) if isinstance(row.ours, str) else row.ours
     theirs = (row.theirs,) if isinstance(row.theirs, str) else row.theirs
     own = model.PREFIX
-    return ours, tuple(name if name.startswith(own) or _heads(name) else prefix + name for name in theirs)
+    return ours, tuple(name if name.startswith(own) or _heads(name) else model.spelled(name, prefix) for name in theirs)
 
 
 def _heads(name: str) -> bool:

@@ -81,6 +81,12 @@ class DeepSeekV4(Decoder):
     def ignores(cls, name: str, config: Any) -> bool:
         return super().ignores(name, config) or re.match(r"(?:model\.)?mtp\.", name) is not None
 
+    @classmethod
+    def spelled(cls, name: str, prefix: str) -> str:
+        if prefix:                                          # transformers renames these only where nothing stands before them
+            name = {"embed.weight": "embed_tokens.weight"}.get(name, name).replace("hc_head_", "hc_head.hc_")
+        return super().spelled(name, prefix)
+
     def make(self, c: DeepSeekV4Config, rule: dict[str, Any]) -> None:
         if rule["scheme"] == "mhc":
             rule = {"convention": "transposed", "leave": "gated", "lanes": c.lanes, "iterations": c.iterations, "floor": c.floor, "eps": c.eps, **rule}
@@ -144,12 +150,12 @@ class DeepSeekV4(Decoder):
 
     def rows(self) -> Iterator[Row]:
         c: Any = self.config
-        yield from named("embed", "embed_tokens")
+        yield from named("embed", "embed")
         yield from named("stack.final_norm", "norm")
         if c.head:
             yield from named("head", "/head")
         for name, other in (("phi", "fn"), ("bias", "base"), ("alpha", "scale")):
-            yield Row(f"stack.layers.{2 * c.blocks - 1}.scheme.leave_{name}", f"hc_head.hc_{other}")
+            yield Row(f"stack.layers.{2 * c.blocks - 1}.scheme.leave_{name}", f"hc_head_{other}")
         for k in range(c.blocks):
             a, m, theirs = f"stack.layers.{2 * k}", f"stack.layers.{2 * k + 1}", f"layers.{k}"
             for ours, kind in ((a, "attn"), (m, "ffn")):

@@ -1,7 +1,7 @@
 """DeepSeek V4.
 
-transformers makes the gates of the lanes, the norms of queries and the turn of positions in float32 by `.float()`, whatever the model is of; while its model
-runs here, `.float()` leaves float64 as it is.
+transformers makes the gates of the lanes, the norms of queries and the turn of positions in float32 by `.float()`, whatever the model is of, and keeps
+the weights of norms and gates in float32; while its model runs here, `.float()` leaves float64 as it is, and a model that is read as float64 is that as a whole.
 """
 
 import importlib.util
@@ -35,7 +35,17 @@ if importlib.util.find_spec("transformers") is not None:
         finally:
             torch.Tensor.float = NARROW                     # type: ignore[method-assign]
 
+    READ = v4.DeepseekV4PreTrainedModel.from_pretrained.__func__
+
+    def whole(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        made = READ(cls, *args, **kwargs)
+        if made.get_input_embeddings().weight.dtype == torch.float64:
+            for p in made.parameters():
+                p.data = p.data.double()
+        return made
+
     v4.DeepseekV4Model.forward = wide
+    v4.DeepseekV4PreTrainedModel.from_pretrained = classmethod(whole)
 
 CASES = [
     {"id": "v4", "model": "DeepseekV4ForCausalLM", "kwargs": {**SMALL, "rope_parameters": YARN}, **COMMON},

@@ -8,6 +8,7 @@ from skipway.lab.stats.paired import RESAMPLES, Difference, difference, holm
 from skipway.lab.stats.sequential import nominal
 
 VERDICTS = ("better", "worse", "no difference shown", "diverged")
+GUARD = 0.8         # of alpha, what p values are held against: noise is not exactly normal, and the lighter its tails the more often the t test errs
 Table = Mapping[float, Mapping[int, float | None]]          # learning rate -> seed -> final held-out loss; None where the trial diverged
 
 
@@ -15,7 +16,7 @@ Table = Mapping[float, Mapping[int, float | None]]          # learning rate -> s
 class Design:
     """How often the numbers are looked at."""
 
-    alpha: float = 0.05         # rate of false verdicts over all comparisons and looks
+    alpha: float = 0.05         # rate of false verdicts over all comparisons and looks; p values are held against GUARD of it
     first: int = 3              # seeds at the first look
     last: int = 3               # seeds at the last; more than first: a look after every added seed
 
@@ -57,7 +58,8 @@ def compare(tables: Mapping[str, Table], baseline: str, design: Design = Design(
     """
     others = [name for name in tables if name != baseline]
     looks = design.last > design.first
-    level = nominal(design.alpha, design.first, design.last, len(others)) if looks and others else design.alpha
+    rate = GUARD * design.alpha
+    level = nominal(rate, design.first, design.last, len(others)) if looks and others else rate
     found = [_Pair(name, tables[name], baseline, tables[baseline], level, rates or {}, resamples) for name in others]
     ps = [pair.p for pair in found]
     adjusted = ps if looks else holm(ps)

@@ -21,19 +21,12 @@
       rows[chosen]?.classList.add("at");
       at.classList.toggle("on", site >= 0);
       at.textContent = site < 0 ? hint : names[site].charAt(0).toUpperCase() + names[site].slice(1);
-      figures.forEach(({ svg, cursor, output, values }) => {
+      figures.forEach(({ cursor, output, values, tell }) => {
         cursor.setAttribute("visibility", site < 0 ? "hidden" : "visible");
         if (site >= 0) cursor.setAttribute("d", cursor.getAttribute("d").replace(/^M[\d.]+/, `M${x[site]}`));
         output.textContent = site < 0 ? "" : values[site];
-        svg.setAttribute("aria-valuenow", String(Math.max(site, 0)));
-        svg.setAttribute("aria-valuetext", site < 0 ? "no site is chosen" : `${names[site]}: ${values[site]}`);
+        tell(site, `${names[site]}: ${values[site]}`);
       });
-    }
-
-    function nearest(svg, clientX) {
-      const box = svg.getBoundingClientRect();
-      const where = (clientX - box.left) / box.width * svg.viewBox.baseVal.width;
-      return x.reduce((best, mark, site) => (Math.abs(mark - where) < Math.abs(x[best] - where) ? site : best), 0);
     }
 
     function show() {
@@ -42,27 +35,8 @@
       row.scrollIntoView({ block: "center" });
     }
 
-    figures.forEach(({ svg, title }) => {
-      svg.setAttribute("role", "slider");
-      svg.setAttribute("tabindex", "0");
-      svg.setAttribute("aria-label", title);
-      svg.setAttribute("aria-valuemin", "0");
-      svg.setAttribute("aria-valuemax", String(x.length - 1));
-      svg.setAttribute("aria-valuenow", "0");
-      svg.setAttribute("aria-valuetext", "no site is chosen");
-      svg.addEventListener("pointermove", (event) => choose(nearest(svg, event.clientX)));
-      svg.addEventListener("pointerdown", (event) => choose(nearest(svg, event.clientX)));
-      svg.addEventListener("dblclick", show);
-      svg.addEventListener("keydown", (event) => {
-        const steps = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10 };
-        if (event.key in steps) choose(Math.min(Math.max(chosen < 0 ? 0 : chosen + steps[event.key], 0), x.length - 1));
-        else if (event.key === "Home") choose(0);
-        else if (event.key === "End") choose(x.length - 1);
-        else if (event.key === "Escape") choose(-1);
-        else if (event.key === "Enter") show();
-        else return;
-        event.preventDefault();
-      });
+    figures.forEach((figure) => {
+      figure.tell = slider(figure.svg, x, figure.title, "no site is chosen", () => chosen, choose, show);
     });
   });
 })();

@@ -34,9 +34,9 @@ class Drawn:
     left_out: int
 
 
-def pieces(report: dict[str, Any]) -> list[Piece]:
-    """The drawing's pieces from top to bottom; none where there is no stream."""
-    return svg.pieces(report["wiring"], report["findings"], prefix="sw") if report["wiring"]["streams"] else []
+def pieces(report: dict[str, Any], prefix: str = "sw") -> list[Piece]:
+    """The drawing's pieces from top to bottom; none where there is no stream. prefix: of their ids, another one for each drawing of a page."""
+    return svg.pieces(report["wiring"], report["findings"], prefix=prefix) if report["wiring"]["streams"] else []
 
 
 def ids(found: list[Piece]) -> dict[int, str]:

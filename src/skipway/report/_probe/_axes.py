@@ -24,10 +24,10 @@ class Axis:
         return min(max((v - low) / (high - low), 0.0), 1.0)
 
 
-def axis(values: Sequence[float | None], log: bool) -> Axis:
-    """An axis that holds all finite values; a linear one holds zero, too."""
+def axis(values: Sequence[float | None], log: bool, zero: bool = True) -> Axis:
+    """An axis that holds all finite values; a linear one holds zero, too, unless `zero` is false."""
     found = [v for v in values if v is not None and math.isfinite(v) and (v > 0 or not log)]
-    return _decades(found) if log else _linear(found)
+    return _decades(found) if log else _linear([*found, 0.0] if zero or not found else found)
 
 
 def _decades(values: Sequence[float]) -> Axis:
@@ -53,9 +53,9 @@ def _power(exponent: int) -> str:
 
 
 def _linear(values: Sequence[float]) -> Axis:
-    low, high = min([0.0, *values]), max([0.0, *values])
+    low, high = min(values), max(values)
     if low == high:
-        high = low + 1
+        high = low + (abs(low) or 1)
     rough = (high - low) / 4
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(f * size for f in (1, 2, 2.5, 5, 10) if f * size >= rough * 0.999)

@@ -66,7 +66,7 @@ def render(table: dict[str, Any], *, color: bool = False, width: int = 100) -> s
     kinds = [k for k in KINDS if any(kind_of(row) == k for row in rows)]
     x, spans = places(rows)
     return page(
-        "probe.html", styles=("check.css", "probe.css"), scripts=("charts.js",), extra_css=strips.style() + _kinds(),
+        "probe.html", styles=("check.css", "charts.css", "probe.css"), scripts=("slider.js", "charts.js"), extra_css=strips.style() + _kinds(),
         heading=table["model"] or "model", subject=table.get("target"), verdict=Said(tone, title, detail), facts=_facts(table), notes=table["notes"],
         sections=(("summary", "Summary", None), ("charts", "Charts", len(charts)), ("sites", "Sites", len(table["rows"]))),
         streams=streams, charts=[_figure(c) for c in charts], strips=drawn, kinds=kinds, spans=spans if len(spans) > 1 else (),
