@@ -142,7 +142,7 @@ class Scheme(nn.Module):
 
     def leave(self, stream: Any) -> Tensor:
         """What a stack gives to its head."""
-        return stream                                       # type: ignore[no-any-return]
+        return stream
 
     def undo(self, stream: Any, branch: Callable[[Any], Tensor]) -> Any:
         """The stream before a write, from the one after it. Only where `reversible`."""
