@@ -175,7 +175,8 @@ def main() -> int:
     rounds, children = (5, 1) if options.quick else (options.rounds, CHILDREN)
     kept: dict[str, Any] = {}
     good = True
-    print(f"{'model':<8}{'ours ms':>9}{'theirs ms':>11}{'ratio':>8}  {'95 %':<14}{'processor':>10}{'ours MiB':>9}{'theirs':>8}{'ratio':>8}   losses apart")
+    print(f"{'model':<8}{'ours ms':>9}{'theirs ms':>11}{'ratio':>8}  {'95 %':<14}{'processor':>10}{'ours MiB':>9}{'theirs':>8}{'ratio':>8}"
+          "   losses apart")
     for name in options.only:
         with tempfile.TemporaryDirectory() as home:
             folder_of(name, home)
@@ -188,10 +189,11 @@ def main() -> int:
         heavier = most["ours"] / most["theirs"]
         passed = low <= 1.0 and heavier <= 1.01
         good &= passed
-        kept[name] = {"seconds": times, "bytes": memory, "ratio": ratio, "interval": [low, high], "processor_seconds": used, "processors": busy, "memory": heavier, "losses_apart": apart}
+        kept[name] = {"seconds": times, "processor_seconds": used, "bytes": memory, "ratio": ratio, "interval": [low, high], "processors": busy,
+                      "memory": heavier, "losses_apart": apart}
         a, b = (1e3 * statistics.median(times[side]) for side in ("ours", "theirs"))
-        print(f"{name:<8}{a:9.1f}{b:11.1f}{ratio:8.3f}  {low:.3f} - {high:<6.3f}{busy:10.3f}{most['ours']:9.0f}{most['theirs']:8.0f}{heavier:8.3f}   {apart:.1e}"
-              + ("" if passed else "   MISSED"), flush=True)
+        print(f"{name:<8}{a:9.1f}{b:11.1f}{ratio:8.3f}  {low:.3f} - {high:<6.3f}{busy:10.3f}{most['ours']:9.0f}{most['theirs']:8.0f}{heavier:8.3f}"
+              f"   {apart:.1e}" + ("" if passed else "   MISSED"), flush=True)
     if options.json:
         options.json.write_text(json.dumps(kept, indent=1), encoding="utf-8")
     return 0 if good else 1

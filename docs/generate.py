@@ -1,5 +1,5 @@
 """Writes the generated pages: docs/rules.md and the table of rules in README.md, from the docstrings of skipway.rules; docs/schemes.md from those
-of skipway.schemes; docs/schema/ and the tables in docs/json.md, from the dataclasses.
+of skipway.schemes, docs/models.md from those of skipway.models; docs/schema/ and the tables in docs/json.md, from the dataclasses.
 
     python docs/generate.py            writes what has changed and names it
     python docs/generate.py --check    writes nothing; exit status 1 where a page is stale
@@ -8,6 +8,7 @@ of skipway.schemes; docs/schema/ and the tables in docs/json.md, from the datacl
 import pathlib
 import sys
 
+from _models_page import models_page
 from _schemas import schemas, with_tables
 from _schemes_page import schemes_page
 
@@ -65,6 +66,7 @@ def main(arguments: list[str]) -> int:
     front = ROOT / "README.md"
     wanted = {ROOT / "docs" / "rules.md": rules_page(found), front: readme(front.read_text(encoding="utf-8"), found)}
     wanted[ROOT / "docs" / "schemes.md"] = schemes_page()
+    wanted[ROOT / "docs" / "models.md"] = models_page()
     wanted |= {ROOT / "docs" / "schema" / name: text for name, text in schemas().items()}
     machine = ROOT / "docs" / "json.md"
     wanted[machine] = with_tables(machine.read_text(encoding="utf-8"))

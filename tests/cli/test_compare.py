@@ -38,11 +38,45 @@ def test_a_study_from_the_command_line(tmp_path: pathlib.Path) -> None:
     out = tmp_path / "s"
     code, said, told = skipway(TASK, *SMALL, "--seeds", 2, "--out", out)
     assert code == 0 and "4 trials" not in said.splitlines()[0] and told.count("held-out loss") == 4 and "4/4  pre_norm at 0.01, seed 1" in told
-    assert "pre_norm" in said and f"report: {out / 'report.json'}" in said and "Each variant at its best learning rate" in said
+    assert "pre_norm" in said and f"report: {out / 'report.html'}" in said and "Each variant at its best learning rate" in said
     again, text, _ = skipway("--report", out)
     assert again == 0 and text.splitlines()[0] in said
     code, plain, told = skipway("--resume", out, "--json")
     assert code == 0 and json.loads(plain) == json.loads((out / "report.json").read_text()) and "0 of 4 trials are left" in told
+
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+from skipway.cli import main
+main()
+"""
+
+
+def test_the_report_is_rebuilt_without_torch(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "s"
+    assert skipway(TASK, *SMALL, "--seeds", 2, "--lr", "1e-3,1e-2", "--out", out)[0] == 0
+    names = {p.name for p in out.iterdir()}
+    assert {"report.html", "report.json", "curves.csv", "figures"} <= names
+    pictures = {p.name for p in (out / "figures").iterdir()}
+    assert {f"{n}.{form}" for n in ("differences", "held_out", "train", "rates", "gradient-last", "stream-first", "cost-seconds")
+            for form in ("png", "svg")} <= pictures
+    before = {name: (out / name).read_bytes() for name in ("report.html", "report.json", "curves.csv")}
+    assert b"pre_norm" in before["report.html"] and 0 < len(before["report.html"]) < 2_000_000
+    for name in before:
+        (out / name).unlink()
+    done = subprocess.run([sys.executable, "-c", WITHOUT, "compare", "--report", str(out)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {name: (out / name).read_bytes() for name in before} == before
+    monkeypatch.setattr("skipway.report._compare.pictures.ready", lambda: False)
+    code, said, told = skipway("--report", out)
+    assert code == 0 and "report.html" in said and "pip install 'skipway[plot]'" in told and told.count("\n") == 1
 
 
 def test_a_study_file_with_options_over_it(tmp_path: pathlib.Path) -> None:

@@ -373,10 +373,10 @@ def _coarse(model: nn.Module) -> None:
 
 
 def _detached(model: nn.Module) -> None:
-    """The shortcut of one site gives no gradient."""
+    """The shortcut of one site gives no gradient; lanes carry it in the memo."""
     scheme: Any = _joins(model)[1].scheme
     write = scheme.write
-    scheme.write = lambda stream, y, memo: write(stream.detach(), y, memo)
+    scheme.write = lambda stream, y, memo: write(stream.detach(), y, memo and tuple(t.detach() for t in memo))
 
 
 @pytest.mark.parametrize(("name", "case"), FIRST)

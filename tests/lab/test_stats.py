@@ -12,6 +12,7 @@ from scipy import stats
 from skipway.lab.stats import Design, compare, difference, interval, needed, tuned
 from skipway.lab.stats.paired import holm
 from skipway.lab.stats.sequential import nominal
+from skipway.lab.stats.verdict import GUARD
 
 VALUES = st.lists(st.floats(-10, 10).map(lambda v: round(v, 3)), min_size=6, max_size=20)
 
@@ -173,10 +174,24 @@ def test_a_against_a_and_a_planted_effect(variants: int) -> None:
     assert false / 200 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 200) and found / 200 >= 0.8
 
 
+def test_the_level_is_guarded_so_that_noise_that_is_not_normal_keeps_the_rate() -> None:
+    """100,000 comparisons of three and five pairs without a difference, of noises of light, normal and heavy tails."""
+    level = compare({"a": table([1.0, 2.0, 3.0]), "b": table([2.0, 1.0, 3.0])}, "a", resamples=0)[0].level
+    assert level == GUARD * 0.05
+    rng, found, unguarded = np.random.default_rng(3), {}, {}
+    draws = {"light": lambda s: rng.uniform(-1, 1, s), "normal": rng.standard_normal, "heavy": lambda s: rng.standard_t(5, s),
+             "two": lambda s: rng.integers(0, 2, s) + 0.01 * rng.standard_normal(s)}
+    for name, draw in draws.items():
+        for n in (3, 5):
+            p = stats.ttest_rel(draw((100_000, n)), draw((100_000, n)), axis=1).pvalue
+            found[name, n], unguarded[name, n] = float((p < level).mean()), float((p < 0.05).mean())
+    assert max(found.values()) < 0.045 and unguarded["light", 5] > 0.05, (found, unguarded)
+
+
 def test_a_sequential_design_stops_when_decided() -> None:
     design = Design(first=3, last=10)
     made = compare({"a": table([2.0, 2.01, 1.99]), "b": table([1.0, 1.02, 0.99])}, "a", design)[0]
-    assert made.decided and made.verdict == "better" and made.level == nominal(0.05, 3, 10) and "of this look" in made.sentence
+    assert made.decided and made.verdict == "better" and made.level == nominal(GUARD * 0.05, 3, 10) and "of this look" in made.sentence
     early = compare({"a": table([2.0, 2.01]), "b": table([1.0, 1.01])}, "a", design)[0]
     assert not early.decided and early.verdict == "no difference shown"
     assert not compare({"a": table([2.0, 2.2, 1.9]), "b": table([2.1, 1.9, 2.0])}, "a", design)[0].decided

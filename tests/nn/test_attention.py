@@ -71,7 +71,7 @@ def by_hand(m: Attention, x: Tensor, source: Tensor, sees: Any, *, theta: float 
     ({"window": 2}, lambda i, j: abs(i - j) < 2, {}),
     ({"softcap": 2.0, "kv_heads": 1, "causal": True}, lambda i, j: j <= i, {"cap": 2.0}),
     ({"scale": 0.2, "head_dim": 4}, lambda i, j: True, {}),
-    ({"rotary": {"theta": 50.0}, "head_dim": 4, "causal": True}, lambda i, j: j <= i, {"theta": 50.0})], ids=str)
+    ({"rotary": {"theta": 50.0}, "head_dim": 4, "causal": True}, lambda i, j: j <= i, {"theta": 50.0})], ids=lambda v: "" if callable(v) else str(v))
 def test_the_formula(options: dict[str, Any], sees: Any, more: dict[str, Any]) -> None:
     m = built(**options)
     torch.testing.assert_close(m(data()), by_hand(m, data(), data(), sees, **more), rtol=1e-6 if "rotary" in options else 1e-12, atol=1e-7)

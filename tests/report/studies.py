@@ -39,14 +39,16 @@ def outcome(rng: np.random.Generator, of: Arm, lr: float, floor: float, broken_a
             break
         loss = floor + (3 - floor) * math.exp(-step / 120) + noise + 0.3 * abs(math.log10(lr / 1e-3))
         points += [Point("held_out", step, loss, 1 / (1 + loss)), Point("train", step, loss * 0.95, None, lr, 0.5)][:1 if step == 0 else 2]
+    steps = [step for step in (0, 250, 500) if broken_at is None or step < broken_at]
     depths = [Depth(step, i, i // 2, ("self_attention", "ffn")[i % 2], (1 + 0.1 * i) * rng.uniform(0.9, 1.1), 0.5, 0.5 / (1 + i),
-                    1e-3 * 1.1 ** i * rng.uniform(0.9, 1.1)) for step in (0, 250, 500) if broken_at is None or step < broken_at for i in range(2 * of.depth)]
+                    1e-3 * 1.1 ** i * rng.uniform(0.9, 1.1)) for step in steps for i in range(2 * of.depth)]
     if broken_at is not None:
         return Outcome("diverged", broken_at, f"at step {broken_at}: the loss is not finite", points=tuple(points), depths=tuple(depths), seconds=1.0)
     final = points[-2].loss
-    return Outcome("finished", of.steps, final=final, score=0.5, points=tuple(points), depths=tuple(depths), seconds=20 + 3 * len(of.options) + rng.uniform(),
-                   readouts=(Readout(0, 0.2, "accuracy", 0.1), Readout(of.steps, 0.9, "accuracy", 0.1)), wall=25.0, tokens_per_second=4e4,
-                   peak_memory=300_000_000, environment={"torch": "2.14"})
+    return Outcome("finished", of.steps, final=final, score=0.5, points=tuple(points), depths=tuple(depths),
+                   readouts=(Readout(0, 0.2, "accuracy", 0.1), Readout(of.steps, 0.9, "accuracy", 0.1)),
+                   seconds=20 + 3 * len(of.options) + rng.uniform(), wall=25.0, tokens_per_second=4e4, peak_memory=300_000_000,
+                   environment={"torch": "2.14"})
 
 
 def study(arms: "list[Arm]", seeds: int = 5, rates: "tuple[float, ...]" = (3e-4, 1e-3, 3e-3), **meta: Any) -> dict[str, Any]:
@@ -58,8 +60,9 @@ def study(arms: "list[Arm]", seeds: int = 5, rates: "tuple[float, ...]" = (3e-4,
                 lost = number == len(arms) - 1 and lr == max(rates) and len(rates) > 1 and seed % 2 == 0
                 floor = 0.2 + 0.9 * (number == 1) + 0.001 * number
                 outcomes[Trial(one.name, lr, seed)] = outcome(rng, one, lr, floor, 260 if lost else None)
-    known = {"study": {"task": "copy:length=16", "seeds": seeds}, "task": {"name": "copy", "score": "accuracy", "chance": 3.0}, "threshold": 1.5,
-             "design": {"alpha": 0.05, "first": seeds, "last": seeds}, "fixed_rates": None, "environment": {"git": {"commit": "abc"}, "torch": "2.14"}}
+    known = {"study": {"task": "copy:length=16", "seeds": seeds}, "task": {"name": "copy", "score": "accuracy", "chance": 3.0},
+             "threshold": 1.5, "design": {"alpha": 0.05, "first": seeds, "last": seeds}, "fixed_rates": None,
+             "environment": {"git": {"commit": "abc"}, "torch": "2.14"}}
     states = {t: (o.state, o.reason) for t, o in outcomes.items()}
     made: dict[str, Any] = json.loads(json.dumps(report({**known, **meta}, arms, states, outcomes), allow_nan=False))
     return made
@@ -77,7 +80,8 @@ def large() -> dict[str, Any]:
 
 def grouped() -> dict[str, Any]:
     """Two variants at two depths."""
-    return study([arm(f"{name} depth={d}", i == 0, f"depth={d}", d, variant=name) for d in (2, 12) for i, name in enumerate(("pre_norm", "none"))], seeds=3)
+    return study([arm(f"{name} depth={d}", i == 0, f"depth={d}", d, variant=name)
+                  for d in (2, 12) for i, name in enumerate(("pre_norm", "none"))], seeds=3)
 
 
 def bare() -> dict[str, Any]:

@@ -23,17 +23,23 @@ def made(store: Store) -> dict[str, Any]:
 
 
 def write(folder: pathlib.Path, record: dict[str, Any]) -> None:
-    """Both files, each moved into place whole. Raises StoreError where the folder cannot be written."""
+    """Both files. Raises StoreError where the folder cannot be written."""
     for name, text in zip(FILES, (json.dumps(record, indent=1, allow_nan=False) + "\n", curves(record)), strict=True):
-        beside = folder / f"{name}.{os.getpid()}"
-        try:
-            beside.write_text(text, encoding="utf-8", newline="")
-            beside.replace(folder / name)
-        except OSError as error:
-            beside.unlink(missing_ok=True)
-            if error.errno in FULL:
-                raise full(folder) from error
-            raise StoreError(f"{folder / name}: {error.strerror}; see whether the folder may be written to") from error
+        put(folder, name, text.encode())
+
+
+def put(folder: pathlib.Path, name: str, data: bytes) -> None:
+    """One file of the study's folder, moved into place whole. Raises StoreError where it cannot be written."""
+    beside = folder / f"{name}.{os.getpid()}"
+    try:
+        beside.parent.mkdir(exist_ok=True)
+        beside.write_bytes(data)
+        beside.replace(folder / name)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        if error.errno in FULL:
+            raise full(folder) from error
+        raise StoreError(f"{folder / name}: {error.strerror}; see whether the folder may be written to") from error
 
 
 def curves(record: dict[str, Any]) -> str:

@@ -1,14 +1,12 @@
-"""deepseek: decoder with latent attention and many small experts (DeepSeek V2, V3 and what came of V3).
+"""deepseek: decoder with latent attention and many small experts (DeepSeek V2 and V3).
 
-    h <- h + LatentAttention(R(h))         R(v) = g v / rms(v); causal; keys and values come of one vector of 512 a token,
-    a part of each head is turned
+    h <- h + LatentAttention(R(h))         R(v) = g v / rms(v); causal; keys and values come of one vector of 512 a token, part of a head is turned
     h <- h + S(R(h)) + sum of 6 or 8 experts E_e(R(h)), weighted; S is the shared expert, and the first blocks have one wide feed-forward instead
     logits = W_v R(h)
 
 Two sites a block, each around one sublayer; a final norm. Year 2024 (both). Special: experts stand in groups, and only those of the best groups are
 chosen from; 3 weighs them by sigmoid, normalised, and chooses by that plus a correction that is moved by hand and not by the gradient, so that no
-loss has to balance them; 2 takes the softmax as it is. V4 runs branches of another kind on the lanes of mhc; scheme="mhc",
-scheme_options={"convention": "transposed", "leave": "gated"} is its stream around these. V3's modules for further tokens are not read; dequantise its
+loss has to balance them; 2 takes the softmax as it is. V4 is deepseek_v4. V3's modules for further tokens are not read; dequantise its
 weights first: transformers' from_pretrained(dtype="bfloat16"), then save_pretrained.
 Source: DeepSeek-AI, DeepSeek-V2, 2024, arXiv 2405.04434; DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437.
 """

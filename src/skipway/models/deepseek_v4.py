@@ -4,11 +4,11 @@
     H <- M H + q E(R(p . H))
     logits = W_v R(p . H)
 
-A: one key, which is the value, too, for all heads, with sinks; every token sees a window of 128, and in most blocks summaries of what is past: of 4 tokens, of
-which 512 are chosen ("sparse"), or of 128 ("heavy"). E: 6 of 256 or 384 experts and a shared one, gate and input bounded by 10, weighted by
-sqrt(softplus(W R(h))), normalised; the first blocks look the experts up by the token. Two sites a block, each around one sublayer; a final norm. Year 2026.
-Special: the only published weights of this size on hyper-connections (scheme mhc). Modules for further tokens are not read; dequantise the weights first:
-transformers' from_pretrained(dtype="bfloat16"), then save_pretrained.
+A: one key, which is the value, too, for all heads, with sinks; every token sees a window of 128, and in most blocks summaries of what is past: of 4
+tokens, of which 512 are chosen ("sparse"), or of 128 ("heavy"). E: 6 of 256 or 384 experts and a shared one, gate and input bounded by 10, weighted
+by sqrt(softplus(W R(h))), normalised; the first blocks look the experts up by the token. Two sites a block, each around one sublayer; a final norm.
+Year 2026. Special: the only published weights of this size on hyper-connections (scheme mhc). Modules for further tokens are not read; dequantise the
+weights first: transformers' from_pretrained(dtype="bfloat16"), then save_pretrained.
 Source: DeepSeek-AI, DeepSeek-V4, 2026, sections 2.1 to 2.3, and its configurations; mHC: Xie et al., 2025, arXiv 2512.24880.
 """
 
@@ -66,7 +66,8 @@ SIZES: dict[str, Config] = {
     "tiny": _size(64, 3, 4, head_dim=16, hidden=32, vocab=256, context=256, window=8, query_latent=32, turned=8, groups=2, group_width=16,
                   kinds=("window", "sparse", "heavy"), rates=(2, 4), choice=(2, 16, 2), experts=8, top_k=2, looked_up=1, far={"theta": 160000.0}),
     "flash": _size(4096, 43, 64),
-    "pro": _size(7168, 61, 128, hidden=3072, query_latent=1536, groups=16, experts=384, weight=2.5, kinds=("heavy", "heavy", *("sparse", "heavy") * 29, "sparse")),
+    "pro": _size(7168, 61, 128, hidden=3072, query_latent=1536, groups=16, experts=384, weight=2.5,
+                 kinds=("heavy", "heavy", *("sparse", "heavy") * 29, "sparse")),
 }
 
 
@@ -89,7 +90,8 @@ class DeepSeekV4(Decoder):
 
     def make(self, c: DeepSeekV4Config, rule: dict[str, Any]) -> None:
         if rule["scheme"] == "mhc":
-            rule = {"convention": "transposed", "leave": "gated", "lanes": c.lanes, "iterations": c.iterations, "floor": c.floor, "eps": c.eps, **rule}
+            rule = {"convention": "transposed", "leave": "gated", "lanes": c.lanes, "iterations": c.iterations, "floor": c.floor, "eps": c.eps,
+                    **rule}
         self.around(c)
         norm = partial(RMSNorm, eps=c.eps)
         branches: list[nn.Module] = []
@@ -99,7 +101,8 @@ class DeepSeekV4(Decoder):
             if kind == "sparse":
                 more["chosen"] = dict(zip(("heads", "width", "top"), c.choice))
             branches.append(CompressedAttention(
-                c.dim, c.heads, c.head_dim or c.dim // c.heads, query_latent=c.query_latent, window=c.window or c.context, turned=c.turned, groups=c.groups,
+                c.dim, c.heads, c.head_dim or c.dim // c.heads, query_latent=c.query_latent, window=c.window or c.context, turned=c.turned,
+                groups=c.groups,
                 group_width=c.group_width, rotary=c.rotary if kind == "window" else c.far, norm=norm, eps=c.eps, dropout=c.attention_dropout, **more))
             looked_up = k < c.looked_up
             branches.append(MoE(c.dim, c.hidden, c.experts, c.top_k, shared=c.hidden, scores="sqrt_softplus", scale=c.weight, limit=c.limit,
@@ -115,10 +118,12 @@ class DeepSeekV4(Decoder):
 
     @classmethod
     def read(cls, f: Fields) -> DeepSeekV4Config:
-        for name, wanted in (("hidden_act", "silu"), ("scoring_func", "sqrtsoftplus"), ("attention_bias", False), ("mlp_bias", False), ("num_key_value_heads", 1),
+        for name, wanted in (("hidden_act", "silu"), ("scoring_func", "sqrtsoftplus"), ("attention_bias", False), ("mlp_bias", False),
+                             ("num_key_value_heads", 1),
                              ("n_shared_experts", 1), ("norm_topk_prob", True), ("router_jitter_noise", 0.0)):
             f.same(name, wanted)
-        f.skip("rope_theta", "compress_rope_theta", "partial_rotary_factor", "num_nextn_predict_layers", "output_router_logits", "router_aux_loss_coef",
+        f.skip("rope_theta", "compress_rope_theta", "partial_rotary_factor", "num_nextn_predict_layers", "output_router_logits",
+               "router_aux_loss_coef",
                "qk_rope_head_dim", "topk_method")
         f.data["intermediate_size"] = f.take("moe_intermediate_size")
         near, far = f.rope(kind="main"), f.rope(kind="compress")
@@ -139,9 +144,11 @@ class DeepSeekV4(Decoder):
         c: Any = self.config
         part = c.turned / (c.head_dim or c.dim // c.heads)
         made = self.wrote(
-            "deepseek_v4", num_key_value_heads=1, moe_intermediate_size=c.hidden, q_lora_rank=c.query_latent, o_groups=c.groups, o_lora_rank=c.group_width,
+            "deepseek_v4", num_key_value_heads=1, moe_intermediate_size=c.hidden, q_lora_rank=c.query_latent, o_groups=c.groups,
+            o_lora_rank=c.group_width,
             rope_parameters={name: rope_written({**r, "partial": part}) for name, r in (("main", c.rotary), ("compress", c.far))},
-            partial_rotary_factor=part, layer_types=[KINDS[c.kind(k)] for k in range(c.blocks)], compress_rates=dict(zip(list(KINDS.values())[1:], c.rates)),
+            partial_rotary_factor=part, layer_types=[KINDS[c.kind(k)] for k in range(c.blocks)],
+            compress_rates=dict(zip(list(KINDS.values())[1:], c.rates)),
             mlp_layer_types=["hash_moe" if k < c.looked_up else "moe" for k in range(c.blocks)], n_routed_experts=c.experts, sliding_window=c.window,
             num_experts_per_tok=c.top_k, routed_scaling_factor=c.weight, swiglu_limit=c.limit, hc_mult=c.lanes, hc_sinkhorn_iters=c.iterations,
             hc_eps=c.floor, **dict(zip(("index_n_heads", "index_head_dim", "index_topk"), c.choice)))
@@ -164,14 +171,16 @@ class DeepSeekV4(Decoder):
                     yield Row(f"{ours}.scheme.{name}", f"{theirs}.hc_{kind}_{other}")
             yield from _attention(f"{a}.branch", f"{theirs}.attn", c.kind(k), c.groups)
             yield Row(f"{m}.branch.router.weight", f"{theirs}.ffn.gate.weight")
-            yield Row(*((f"{m}.branch.table", f"{theirs}.ffn.gate.tid2eid") if k < c.looked_up else (f"{m}.branch.correction", f"{theirs}.ffn.gate.bias")))
+            yield Row(*((f"{m}.branch.table", f"{theirs}.ffn.gate.tid2eid") if k < c.looked_up else (f"{m}.branch.correction",
+                                                                                                     f"{theirs}.ffn.gate.bias")))
             for name, other in (("gate", "w1"), ("output", "w2"), ("input", "w3")):
                 yield Row(f"{m}.branch.{name}", tuple(f"{theirs}.ffn.experts.{e}.{other}.weight" for e in range(c.experts)), "stacked")
                 yield from named(f"{m}.branch.shared.{name}", f"{theirs}.ffn.shared_experts.{other}")
 
 
 def _attention(ours: str, theirs: str, kind: str, groups: int) -> Iterator[Row]:
-    for name, other in (("query_down", "wq_a"), ("query_norm", "q_norm"), ("query", "wq_b"), ("value", "wkv"), ("value_norm", "norm"), ("output", "wo_b")):
+    for name, other in (("query_down", "wq_a"), ("query_norm", "q_norm"), ("query", "wq_b"), ("value", "wkv"), ("value_norm", "norm"),
+                        ("output", "wo_b")):
         yield from named(f"{ours}.{name}", f"{theirs}.{other}")
     yield Row(f"{ours}.sink", f"{theirs}.attn_sink")
     yield Row(f"{ours}.mix", f"{theirs}.wo_a.weight")

@@ -95,8 +95,8 @@ class CompressedAttention(nn.Module):
                  norm: Norm = nn.RMSNorm, eps: float = 1e-6, dropout: float = 0.0) -> None:
         super().__init__()
         if heads % groups or (chosen is not None and rate is None):
-            raise UsageError(f"a compressed attention of {heads} heads in {groups} groups, rate={rate}, chosen={chosen}; wanted groups that divide the "
-                             "heads, and a choice only among summaries")
+            raise UsageError(f"a compressed attention of {heads} heads in {groups} groups, rate={rate}, chosen={chosen}; wanted groups that divide "
+                             "the heads, and a choice only among summaries")
         self.heads, self.head_dim, self.window, self.groups, self.rate = heads, head_dim, window, groups, rate
         self.eps, self.dropout = eps, dropout
         self.query_down, self.query_norm = nn.Linear(dim, query_latent, False), norm(query_latent)

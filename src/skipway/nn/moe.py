@@ -12,7 +12,6 @@ from skipway._errors import ShapeMismatch, UsageError
 from skipway.nn.feed_forward import Activation, FeedForward, activation, gated
 from skipway.ops.grouped_linear import grouped_linear
 
-
 SCORES: dict[str, Activation] = {"softmax": partial(torch.softmax, dim=-1), "sigmoid": torch.sigmoid, "sqrt_softplus": lambda x: F.softplus(x).sqrt()}
 
 

@@ -1,7 +1,8 @@
 """DeepSeek V4.
 
-transformers makes the gates of the lanes, the norms of queries and the turn of positions in float32 by `.float()`, whatever the model is of, and keeps
-the weights of norms and gates in float32; while its model runs here, `.float()` leaves float64 as it is, and a model that is read as float64 is that as a whole.
+transformers makes the gates of the lanes, the norms of queries and the turn of positions in float32 by `.float()`, whatever the model is of, and
+keeps the weights of norms and gates in float32; while its model runs here, `.float()` leaves float64 as it is, and a model that is read as float64 is
+that as a whole.
 """
 
 import importlib.util
@@ -9,7 +10,8 @@ from typing import Any
 
 import torch
 
-SMALL = {"hidden_size": 64, "num_hidden_layers": 4, "moe_intermediate_size": 24, "num_attention_heads": 4, "head_dim": 32, "q_lora_rank": 20, "vocab_size": 99,
+SMALL = {"hidden_size": 64, "num_hidden_layers": 4, "moe_intermediate_size": 24, "num_attention_heads": 4, "head_dim": 32, "q_lora_rank": 20,
+         "vocab_size": 99,
          "n_routed_experts": 6, "num_experts_per_tok": 2, "o_groups": 2, "o_lora_rank": 12, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 2,
          "sliding_window": 5, "compress_rates": {"compressed_sparse_attention": 2, "heavily_compressed_attention": 4}, "partial_rotary_factor": 0.25,
          "max_position_embeddings": 64,

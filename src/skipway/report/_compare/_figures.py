@@ -58,8 +58,8 @@ def _forest(record: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]
         d = c["difference"]
         if c["variant"] in numbers and d is not None and d["low"] is not None:
             rows.append(Line(numbers[c["variant"]], c["variant"], (Value(d["mean"], d["mean"], d["low"], d["high"], d["n"]),)))
-    yield Figure("differences", "verdicts", "Differences from the baseline", "mean paired difference of the held-out loss with its t interval; left of 0 is better",
-                 "difference", "", tuple(rows), "forest")
+    yield Figure("differences", "verdicts", "Differences from the baseline",
+                 "mean paired difference of the held-out loss with its t interval; left of 0 is better", "difference", "", tuple(rows), "forest")
 
 
 def _curves(members: Sequence[tuple[int, dict[str, Any]]], trials: dict[str, list[dict[str, Any]]]) -> Iterable[Figure]:
@@ -68,8 +68,8 @@ def _curves(members: Sequence[tuple[int, dict[str, Any]]], trials: dict[str, lis
         for number, arm in members:
             values = _series.curve(trials[arm["name"]], split)
             lines.append(Line(number, arm["name"], tuple(_series.thinned(values, POINTS)), tuple(_series.diverged(trials[arm["name"]]))))
-        yield Figure(split, "curves", title, "mean over seeds at the best learning rate; the band spans all seeds, a cross is a seed that diverged", "step",
-                     "loss", _some(lines), y_log=_wide(lines))
+        said = "mean over seeds at the best learning rate; the band spans all seeds, a cross is a seed that diverged"
+        yield Figure(split, "curves", title, said, "step", "loss", _some(lines), y_log=_wide(lines))
 
 
 def _rates(record: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]]) -> Iterable[Figure]:
@@ -79,8 +79,8 @@ def _rates(record: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]]
         values = [_interval(r["lr"], r["loss"]) for r in rows if r["loss"]]
         lines.append(Line(number, arm["name"], tuple(values), tuple(r["lr"] for r in rows if r["diverged"])))
     if len({r["lr"] for r in record["rates"]}) > 1:
-        yield Figure("rates", "rates", "Held-out loss by learning rate", "mean with its interval; a cross is a rate at which seeds diverged", "learning rate", "loss",
-                     _some(lines), x_log=True, y_log=_wide(lines))
+        said = "mean with its interval, which may leave the picture; a cross is a rate at which seeds diverged"
+        yield Figure("rates", "rates", "Held-out loss by learning rate", said, "learning rate", "loss", _some(lines), x_log=True, y_log=_wide(lines))
 
 
 def _depth(members: Sequence[tuple[int, dict[str, Any]]], trials: dict[str, list[dict[str, Any]]]) -> Iterable[Figure]:
@@ -89,13 +89,14 @@ def _depth(members: Sequence[tuple[int, dict[str, Any]]], trials: dict[str, list
                              ("ratio", "Write ratio", "what a branch writes over the stream that it joins")):
         for last, when in ((False, "at the start"), (True, "at the end")):
             lines = [Line(n, arm["name"], tuple(_series.thinned(_series.probed(trials[arm["name"]], last, key), POINTS))) for n, arm in members]
-            yield Figure(f"{key}-{'last' if last else 'first'}", "depth", f"{title} {when}", said, "sublayer", "root mean square" if key != "ratio" else "ratio",
-                         _some(lines), y_log=True)
+            yield Figure(f"{key}-{'last' if last else 'first'}", "depth", f"{title} {when}", said, "sublayer",
+                         "ratio" if key == "ratio" else "root mean square", _some(lines), y_log=True)
 
 
 def _cost(record: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]]) -> Iterable[Figure]:
     rows = {s["arm"]: s for s in record["summary"]}
-    for key, title, name in (("seconds", "Loss against training time", "seconds of a trial"), ("flops", "Loss against operations", "FLOPs of a trial")):
+    for key, title, name in (("seconds", "Loss against training time", "seconds of a trial"),
+                             ("flops", "Loss against operations", "FLOPs of a trial")):
         lines = []
         for number, arm in members:
             s = rows[arm["name"]]
@@ -104,19 +105,21 @@ def _cost(record: dict[str, Any], members: Sequence[tuple[int, dict[str, Any]]])
                 lines.append(Line(number, arm["name"], (_interval(x, s["loss"]),)))
         spread = [v.x for line in lines for v in line.values]
         log = bool(spread) and max(spread) > WIDE * min(spread)
-        yield Figure(f"cost-{key}", "cost", title, "each variant at its best learning rate; the bar is the interval of the mean", name, "loss", tuple(lines), "dots",
-                     x_log=log, y_log=_wide(lines))
+        said = "each variant at its best learning rate; the bar is the interval of the mean, which may leave the picture"
+        yield Figure(f"cost-{key}", "cost", title, said, name, "loss", tuple(lines), "dots", x_log=log, y_log=_wide(lines))
 
 
 def _by_depth(record: dict[str, Any]) -> list[Figure]:
-    """Loss by depth: a line a variant, where depth is a factor."""
-    rows = next((a["rows"] for a in record["answers"] if a["claim"] == "depth"), [])
-    variants: dict[str, list[Value]] = {}
-    for r in rows:
+    """Loss by depth: a line for arms whose names differ in depth alone."""
+    rows: list[dict[str, Any]] = next((a["rows"] for a in record["answers"] if a["claim"] == "depth"), [])
+    found: dict[str, tuple[int, list[Value]]] = {}
+    for number, r in enumerate(rows):
+        values = found.setdefault(r["arm"].replace(f" depth={r['depth']}", ""), (number, []))[1]       # in the colour of its first arm
         if r["loss"] is not None:
-            variants.setdefault(r["variant"], []).append(Value(r["depth"], r["loss"], r["loss"], r["loss"], r["seeds"]))
-    lines = [Line(i, name, tuple(sorted(values, key=lambda v: v.x))) for i, (name, values) in enumerate(variants.items())]
-    made = Figure("by-depth", "rates", "Held-out loss by depth", "mean over seeds at the best learning rate", "blocks", "loss", _some(lines), y_log=_wide(lines))
+            values.append(Value(r["depth"], r["loss"], r["loss"], r["loss"], r["seeds"]))
+    lines = [Line(number, name, tuple(sorted(values, key=lambda v: v.x))) for name, (number, values) in found.items() if len(values) > 1]
+    made = Figure("by-depth", "curves", "Held-out loss by depth", "mean over seeds at the best learning rate; a line a variant", "blocks", "loss",
+                  _some(lines), y_log=_wide(lines))
     return [made] if made.lines else []
 
 

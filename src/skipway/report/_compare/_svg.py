@@ -9,7 +9,7 @@ from skipway.report._probe._quantities import text
 
 WIDTH, HEIGHT = 420.0, 240.0
 LEFT, RIGHT, TOP, FOOT = 50.0, 12.0, 10.0, 40.0
-TRIED = 7                           # rates up to which each is named
+TRIED = 7                           # places up to which each is named
 ROW, NAMES = 24.0, 150.0            # of a forest: height of a row, width of the names
 
 
@@ -26,8 +26,9 @@ def x_axis(figure: Figure) -> Axis:
     if figure.kind == "dots" or len(set(found)) < 2:
         return axis(found, figure.x_log)
     low, high = min(found), max(found)
-    if figure.x_log and len(set(found)) <= TRIED:                    # the rates that were tried are what a reader looks for
-        return Axis(low / 1.15, high * 1.15, True, tuple((x, f"{x:g}") for x in sorted(set(found))))
+    if len(set(found)) <= TRIED:                                    # the rates or depths that were tried are what a reader looks for
+        room = 1.15 if figure.x_log else 1.0
+        return Axis(low / room, high * room, figure.x_log, tuple((x, f"{x:g}") for x in sorted(set(found))))
     made = axis(found, figure.x_log, zero=False)
     return Axis(low, high, made.log, tuple(t for t in made.ticks if low <= t[0] <= high and (figure.x_log or float(t[1]).is_integer())))
 
@@ -97,7 +98,8 @@ def _foot(x: Axis, high: float, name: str) -> str:
     for value, said in x.ticks:
         place = at(x, value)
         anchor = "end" if place is not None and place > WIDTH - RIGHT - 14 else "middle"
-        out.append(f'<path class="zero" d="M{place} {high - FOOT}v4"/><text class="tick" x="{place}" y="{high - FOOT + 17}" text-anchor="{anchor}">{said}</text>')
+        out.append(f'<path class="zero" d="M{place} {high - FOOT}v4"/>'
+                   f'<text class="tick" x="{place}" y="{high - FOOT + 17}" text-anchor="{anchor}">{said}</text>')
     out.append(f'<text class="tick" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{high - 5}" text-anchor="middle">{xml(name, 60)}</text>')
     return "".join(out)
 

@@ -44,9 +44,9 @@ def _columns(*pairs: str) -> list[Column]:
 
 def verdicts(record: dict[str, Any], most: int) -> Table:
     """One row a comparison."""
-    columns = _columns("verdict Verdict", "variant` Variant", "baseline` Baseline", "mean: Difference", "low: Low", "high: High", "boot_low: Bootstrap low",
-                       "boot_high: Bootstrap high", "p: p", "level: Held against", "effect: Times the noise", "pairs: Paired seeds", "needed: Seeds needed",
-                       "lr: Rate", "baseline_lr: Its rate", "diverged: Diverged")
+    columns = _columns("verdict Verdict", "variant` Variant", "baseline` Baseline", "mean: Difference", "low: Low", "high: High",
+                       "boot_low: Bootstrap low", "boot_high: Bootstrap high", "p: p", "level: Held against", "effect: Times the noise",
+                       "pairs: Paired seeds", "needed: Seeds needed", "lr: Rate", "baseline_lr: Baseline's rate", "diverged: Diverged")
     rows = []
     for c in record["comparisons"]:
         d = c["difference"] or {}
@@ -58,8 +58,9 @@ def verdicts(record: dict[str, Any], most: int) -> Table:
 
 def summary(record: dict[str, Any], most: int) -> Table:
     """One row an arm, at its best rate."""
-    columns = _columns("arm` Variant", "group` Group", "lr: Rate", "mean: Held-out loss", "low: Low", "high: High", "sd: Deviation", "score: Score", "seeds: Seeds",
-                       "diverged: Diverged", "failed: Failed", "seconds: Seconds", "tokens_per_second: Tokens / s", "peak_memory: Peak bytes",
+    columns = _columns("arm` Variant", "group` Group", "lr: Rate", "mean: Held-out loss", "low: Low", "high: High", "sd: Deviation",
+                       "score: Score", "seeds: Seeds", "diverged: Diverged", "failed: Failed", "seconds: Seconds",
+                       "tokens_per_second: Tokens / s", "peak_memory: Peak bytes",
                        "flops: FLOPs", "parameters: Parameters")
     columns = [Column(c.key, record["task"]["score"], number=True) if c.key == "score" else c for c in columns]
     rows = [{**s, **{k: (s["loss"] or {}).get(k) for k in ("mean", "low", "high", "sd")}, "flops": arm["flops"] * arm["steps"],
@@ -69,7 +70,8 @@ def summary(record: dict[str, Any], most: int) -> Table:
 
 def rates(record: dict[str, Any], most: int) -> Table:
     """One row an arm and learning rate."""
-    columns = _columns("arm` Variant", "lr: Rate", "mean: Held-out loss", "low: Low", "high: High", "sd: Deviation", "seeds: Seeds", "diverged: Diverged")
+    columns = _columns("arm` Variant", "lr: Rate", "mean: Held-out loss", "low: Low", "high: High", "sd: Deviation", "seeds: Seeds",
+                       "diverged: Diverged")
     rows = [{**r, **{k: (r["loss"] or {}).get(k) for k in ("mean", "low", "high", "sd")}} for r in record["rates"]]
     return table("rates-table", "Held-out loss by learning rate", columns, rows, most, "report.json")
 
@@ -88,8 +90,8 @@ def curves(record: dict[str, Any], most: int) -> Table:
 
 def depth(record: dict[str, Any], most: int) -> Table:
     """One row an arm, probed step and sublayer: means over seeds."""
-    columns = _columns("arm` Variant", "step: Step", "index: Sublayer", "kind Branch", "gradient: Gradient", "stream: Stream", "write: Write", "ratio: Ratio",
-                       "seeds: Seeds")
+    columns = _columns("arm` Variant", "step: Step", "index: Sublayer", "kind Branch", "gradient: Gradient", "stream: Stream", "write: Write",
+                       "ratio: Ratio", "seeds: Seeds")
     rows = []
     for name, trials in _series.best(record).items():
         cells: dict[tuple[int, int, str], list[dict[str, Any]]] = {}
@@ -123,9 +125,10 @@ def _gradient(row: dict[str, Any]) -> dict[str, Any]:
 
 def arms(record: dict[str, Any], most: int) -> Table:
     """One row an arm: what it is made of."""
-    columns = _columns("name` Variant", "group` Group", "baseline Baseline", "scheme` Scheme", "options` Options", "factory` Factory", "depth: Blocks",
-                       "width: Width", "heads: Heads", "norm Norm", "init Start", "dtype Dtype", "optimizer Optimizer", "schedule Schedule", "batch: Batch",
-                       "steps: Steps", "warmup: Warm-up", "weight_decay: Weight decay", "clip: Clip", "parameters: Parameters", "flops: FLOPs a step",
+    columns = _columns("name` Variant", "group` Group", "baseline Baseline", "scheme` Scheme", "options` Options", "factory` Factory",
+                       "depth: Blocks", "width: Width", "heads: Heads", "norm Norm", "init Start", "dtype Dtype", "optimizer Optimizer",
+                       "schedule Schedule", "batch: Batch", "steps: Steps", "warmup: Warm-up", "weight_decay: Weight decay", "clip: Clip",
+                       "parameters: Parameters", "flops: FLOPs a step",
                        "shared: Shared parameters", "paired: Start equal", "device Device", "notes Notes")
     rows = [{**a, "options": ", ".join(f"{k}={v}" for k, v in a["options"].items()), "notes": "; ".join(a["notes"])} for a in record["arms"]]
     return table("arms-table", "What each variant is", columns, rows, most, "report.json")
@@ -133,10 +136,12 @@ def arms(record: dict[str, Any], most: int) -> Table:
 
 def trials(record: dict[str, Any], most: int) -> Table:
     """One row a trial."""
-    columns = _columns("arm` Variant", "lr: Rate", "seed: Seed", "state State", "final: Held-out loss", "score: Score", "step: Step", "seconds: Seconds",
-                       "wall: Whole seconds", "tokens_per_second: Tokens / s", "peak_memory: Peak bytes", "resumed: Resumed", "reason Reason")
+    columns = _columns("arm` Variant", "lr: Rate", "seed: Seed", "state State", "final: Held-out loss", "score: Score", "step: Step",
+                       "seconds: Seconds", "wall: Whole seconds", "tokens_per_second: Tokens / s", "peak_memory: Peak bytes",
+                       "resumed: Resumed", "reason Reason")
     columns = [Column(c.key, record["task"]["score"], number=True) if c.key == "score" else c for c in columns]
-    rows = [{**t, "resumed": t.get("resumed") or None, "tone": {"failed": "error", "diverged": "warning"}.get(t["state"], "")} for t in record["trials"]]
+    tones = {"failed": "error", "diverged": "warning"}
+    rows = [{**t, "resumed": t.get("resumed") or None, "tone": tones.get(t["state"], "")} for t in record["trials"]]
     return table("trials-table", "Trials", columns, rows, most, "report.json")
 
 
@@ -148,3 +153,6 @@ def shown(figures: Iterable[Figure], section: str) -> list[Figure]:
 def _mean(values: Sequence[float | None]) -> float | None:
     kept = [v for v in values if v is not None]
     return sum(kept) / len(kept) if kept else None
+
+
+ALL = (verdicts, summary, rates, curves, depth, arms, trials)

@@ -21,6 +21,7 @@ SCHEMA = "skipway.compare/1"
 LARGEST = 2_000_000             # bytes of a page
 ROWS = (3000, 1200, 300, 60)    # of a table, and with them characters of all drawings, until the page is small enough
 DRAWN = (700_000, 400_000, 150_000, 40_000)
+SENTENCES = 200                 # comparisons in words; the table has further ones
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,16 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Wiring:
+    """A wiring with the names of the arms that have it, as the pieces of its drawing."""
+
+    names: str
+    pieces: list[strips.Piece]
+
+
+@dataclass(frozen=True)
 class Drawing:
-    """The wiring that some arms share."""
+    """A wiring as the page has room for it."""
 
     names: str
     strips: strips.Drawn
@@ -59,29 +68,30 @@ class Drawing:
 def render(record: dict[str, Any]) -> str:
     """The page of a record of schema "skipway.compare/1", under 2 MB. Raises UsageError for another record, or where not even an outline fits."""
     if record.get("schema") != SCHEMA:
-        raise UsageError(f"report: its schema is {plain(str(record.get('schema')), 60)}, want {SCHEMA}; write it anew with skipway compare --report DIR")
-    size, made = 0, figures(record)
+        got = plain(str(record.get("schema")), 60)
+        raise UsageError(f"report: its schema is {got}, want {SCHEMA}; write it anew with skipway compare --report DIR")
+    size, made, wirings = 0, figures(record), _wirings(record)
     for rows, drawn in zip(ROWS, DRAWN, strict=True):
-        found = _render(record, made, rows, drawn)
+        found = _render(record, made, wirings, rows, drawn)
         size = len(found.encode())
         if size < LARGEST:
             return found
     raise UsageError(f"report.html: the page would have {size / 1e6:.1f} MB, want at most {LARGEST / 1e6:.0f} MB; read report.json and curves.csv")
 
 
-def _render(record: dict[str, Any], made: list[Figure], rows: int, drawn: int) -> str:
+def _render(record: dict[str, Any], made: list[Figure], wirings: list[Wiring], rows: int, drawn: int) -> str:
     charts = {name: [_chart(f) for f in _tables.shown(made, name)] for name in ("verdicts", "curves", "rates", "depth", "cost")}
-    found = {make.__name__: make(record, rows) for make in (_tables.verdicts, _tables.curves, _tables.rates, _tables.depth, _tables.summary, _tables.arms,
-                                                            _tables.trials)}
-    drawings = _drawings(record, drawn)
+    found = {make.__name__: make(record, rows) for make in _tables.ALL}
+    drawings = [Drawing(w.names, strips.strips(w.pieces, {}, drawn // len(wirings))) for w in wirings]
     sections = [("verdicts", "Verdicts", len(record["comparisons"])), ("curves", "Curves", None), ("rates", "Rates", None), ("depth", "Depth", None),
                 ("cost", "Cost", None), ("claims", "Claims", None), ("wirings", "Wirings", None), ("arms", "Variants", len(record["arms"])),
                 ("trials", "Trials", len(record["trials"]))]
     return page(
         "compare.html", styles=("check.css", "charts.css", "compare.css"), scripts=("slider.js", "compare.js"),
-        extra_css=strips.style() + _colors.style(len(record["arms"])), heading=f"compare {plain(_task(record), 80)}", subject=None,
+        unsaid=max(0, len(record["comparisons"]) - SENTENCES), extra_css=strips.style() + _colors.style(len(record["arms"])), heading=f"compare {plain(_task(record), 80)}", subject=None,
         verdict=_verdict(record), facts=_facts(record), notes=_notes(record), sections=sections, charts=charts, tables=found,
-        said=[_comparison(c) for c in record["comparisons"][:200]], claims=_tables.claims(record, rows), drawings=drawings,
+        said=[_comparison(c) for c in record["comparisons"][:SENTENCES]], claims=_tables.claims(record, rows), drawings=drawings,
+        undrawn=[a["name"] for a in record["arms"] if not a["wiring"].get("streams")],
         arms=[(number, arm["name"]) for number, arm in enumerate(record["arms"])], environment=_environment(record))
 
 
@@ -120,8 +130,9 @@ def _facts(record: dict[str, Any]) -> list[Said]:
            Said(name="Steps", value=" to ".join(f"{s:,}" for s in dict.fromkeys((steps[0], steps[-1]))) if steps else ""),
            Said(name="False verdicts", value=f"at most {100 * record['design']['alpha']:g} %",
                 detail="over all variants" + (" and looks" if record["design"]["last"] > record["design"]["first"] else ""))]
-    if record["task"].get("chance") is not None:
-        out.append(Said(name="Blind guess", value=f"loss {text(record['task']['chance'], 4)}", detail=f"learned: at most {text(record['threshold'], 4)}"))
+    chance = record["task"].get("chance")
+    if chance is not None:
+        out.append(Said(name="Blind guess", value=f"loss {text(chance, 4)}", detail=f"learned: at most {text(record['threshold'], 4)}"))
     if wall:
         out.append(Said(name="Time of all trials", value=f"{wall:,.0f} s" if wall < 600 else f"{wall / 60:,.0f} min"))
     return out
@@ -149,7 +160,7 @@ def _chart(figure: Figure) -> Chart:
         known = {v.x: v.mid for v in line.values}
         legend.append((line.number, line.name, _listed([text(known.get(x), 4) for x, _ in shown])))
     return Chart(figure.id, figure.title, figure.said, Markup(_svg.draw(figure)), " ".join(f"{place:g}" for _, place in shown),
-                 _listed([f"{figure.x_name} {text(x, 4)}" if isinstance(x, float) else f"{figure.x_name} {x}" for x, _ in shown]), tuple(legend))
+                 _listed([f"{figure.x_name} {x:g}" if figure.x_log else f"{figure.x_name} {x}" for x, _ in shown]), tuple(legend))
 
 
 def _listed(texts: Sequence[str]) -> Markup:
@@ -157,8 +168,8 @@ def _listed(texts: Sequence[str]) -> Markup:
     return Markup("&#10;").join(escape(plain(one)) for one in texts)
 
 
-def _drawings(record: dict[str, Any], most: int) -> list[Drawing]:
-    """One a wiring: arms that are drawn alike share it."""
+def _wirings(record: dict[str, Any]) -> list[Wiring]:
+    """One of each: arms that are wired alike share it."""
     shared: dict[str, list[dict[str, Any]]] = {}
     for arm in record["arms"]:
         if arm["wiring"].get("streams"):
@@ -166,6 +177,5 @@ def _drawings(record: dict[str, Any], most: int) -> list[Drawing]:
     out = []
     for number, members in enumerate(shared.values()):
         report = as_report(members[0]["wiring"], f"arm {plain(members[0]['name'], 80)}: wiring")
-        drawn = strips.strips(strips.pieces(report, f"sw{number}"), {}, most // len(shared))
-        out.append(Drawing(", ".join(m["name"] for m in members), drawn))
+        out.append(Wiring(", ".join(m["name"] for m in members), strips.pieces(report, f"sw{number}")))
     return out

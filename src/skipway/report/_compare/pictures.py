@@ -93,9 +93,8 @@ def _scales(axes: Any, figure: Figure) -> None:
     axes.set_yticks([v for v, _ in y.ticks if y.low <= v <= y.high], [name for v, name in y.ticks if y.low <= v <= y.high])
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_xscale("log" if x.log else "linear")
-    if x.log and len(x.ticks) <= TRIED:
+    if figure.kind == "dots" or (x.log and len(x.ticks) <= TRIED):
         axes.set_xlim(x.low, x.high)
-    if figure.kind == "dots" or x.log:
         axes.set_xticks([v for v, _ in x.ticks], [name for _, name in x.ticks])
         axes.xaxis.set_minor_locator(NullLocator())
 

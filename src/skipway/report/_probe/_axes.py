@@ -55,7 +55,7 @@ def _power(exponent: int) -> str:
 def _linear(values: Sequence[float]) -> Axis:
     low, high = min(values), max(values)
     if low == high:
-        high = low + (abs(low) or 1)
+        low, high = low - 0.05 * abs(low), high + (0.05 * abs(high) or 1)
     rough = (high - low) / 4
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(f * size for f in (1, 2, 2.5, 5, 10) if f * size >= rough * 0.999)
