@@ -53,9 +53,12 @@ def _stale(facts: Facts, place: Place, by_state: dict[State, Place]) -> Iterator
         goes_on = any(p.join.before.has(state) for p in facts.places)      # coupled streams, as in reversible nets
         made = facts.graph.state[newer.join.branch]
         others = [p for p in facts.places if p.join.before is before and p is not newer]
+        # What is added to other states, too, is no sublayer's: positions of the boxes that a detector's decoder looks at.
+        spread = made is not None and any(p.join.before is not before and facts.graph.state[p.join.branch] is made for p in facts.places)
         turn = {facts.path(n) for n in newer.join.region.nodes if facts.graph.learned[n]}
         again = turn and turn == {facts.path(n) for n in place.join.region.nodes if facts.graph.learned[n]}     # one cell run twice
-        if goes_on or again or (made is not None and any(made.node in p.join.region.nodes for p in others)):     # added elsewhere too: Runge-Kutta
+        elsewhere = made is not None and any(made.node in p.join.region.nodes for p in others)     # Runge-Kutta
+        if goes_on or again or spread or elsewhere:
             continue
         where, passed = facts.sublayer(place), facts.sublayer(newer)
         text = (f"the shortcut of `{where}` is the state from before `{passed}`, but its branch reads the state after it: "

@@ -88,7 +88,8 @@ def _render(record: dict[str, Any], made: list[Figure], wirings: list[Wiring], r
                 ("trials", "Trials", len(record["trials"]))]
     return page(
         "compare.html", styles=("check.css", "charts.css", "compare.css"), scripts=("slider.js", "compare.js"),
-        unsaid=max(0, len(record["comparisons"]) - SENTENCES), extra_css=strips.style() + _colors.style(len(record["arms"])), heading=f"compare {plain(_task(record), 80)}", subject=None,
+        unsaid=max(0, len(record["comparisons"]) - SENTENCES), extra_css=strips.style() + _colors.style(len(record["arms"])),
+        heading=f"compare {plain(_task(record), 80)}", subject=None,
         verdict=_verdict(record), facts=_facts(record), notes=_notes(record), sections=sections, charts=charts, tables=found,
         said=[_comparison(c) for c in record["comparisons"][:SENTENCES]], claims=_tables.claims(record, rows), drawings=drawings,
         undrawn=[a["name"] for a in record["arms"] if not a["wiring"].get("streams")],
