@@ -223,6 +223,7 @@ def compiled(name: str, backend: str) -> None:
         torch.testing.assert_close(gradient, theirs[key], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_one_graph_under_compile(name: str) -> None:
     compiled(name, "aot_eager")
