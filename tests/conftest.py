@@ -1,8 +1,12 @@
 """Of a slow test with many cases a run takes a seeded sample; `pytest -m slow` takes all of them, and so does naming a test."""
 
+import os
 import random
 
 import pytest
+
+# Before torch is imported: two test processes with two threads each wait for each other on two cores, up to twenty times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SAMPLE = 4
 
