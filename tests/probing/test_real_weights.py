@@ -3,12 +3,9 @@
 The models come inside packages that `.ci/weights` installs (176 MB). Without them these tests skip; where CI is set they fail.
 """
 
-import importlib.util
-import os
 import pathlib
 import random
 import re
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +15,9 @@ from torch import Tensor
 
 import skipway
 
+from ..benches import bench as load
+from ..benches import trained
+
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "probe.md").read_text(encoding="utf-8")
 
@@ -25,22 +25,7 @@ PAGE = (ROOT / "docs" / "probe.md").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
     pytest.importorskip("transformers")
-    spec = importlib.util.spec_from_file_location("probe_real_weights", ROOT / "bench" / "probe_real_weights.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def need(bench: ModuleType, name: str) -> pathlib.Path:
-    found: pathlib.Path | None = bench.place(name)
-    if found is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{bench.MODELS[name][0]} is not installed; {bench.INSTALL}")
-    if name == "smollm2":
-        for package in ("gguf", "accelerate"):
-            pytest.importorskip(package)
-    return found
+    return load("probe_real_weights")
 
 
 def row(name: str, index: int) -> list[str]:
@@ -51,7 +36,7 @@ def row(name: str, index: int) -> list[str]:
 
 @pytest.mark.slow
 def test_the_encoder_is_what_the_page_says(bench: ModuleType) -> None:
-    need(bench, "minilm")
+    trained("minilm")
     table = bench.probed(*bench.ready("minilm"))
     rows, summary = table["rows"], table["summary"][0]
     assert len(rows) == 12 and {r["placement"] for r in rows} == {"post"} and table["weights"] == "model.safetensors"
@@ -67,7 +52,7 @@ def test_the_encoder_is_what_the_page_says(bench: ModuleType) -> None:
 
 def test_the_encoder_measured_by_hand(bench: ModuleType) -> None:
     """Plain hooks on the sublayers of a few blocks, on eight short rows."""
-    folder = need(bench, "minilm")
+    folder = trained("minilm")
     from skipway.targets import resolve
     made = resolve(f"hf:{folder}").with_numbers()
     ids = torch.randint(1000, 20000, (8, 12), generator=torch.Generator().manual_seed(0))
@@ -101,7 +86,7 @@ def test_the_encoder_measured_by_hand(bench: ModuleType) -> None:
 
 @pytest.fixture(scope="module")
 def smollm2(bench: ModuleType) -> Any:
-    need(bench, "smollm2")
+    trained("smollm2")
     return bench.ready("smollm2", lesion=False)
 
 

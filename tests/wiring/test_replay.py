@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import skipway
 from skipway._errors import TraceError
 
+from ..benches import bench
 from ..probing.nets import PLACEMENTS, net
 
 TRUTH = pathlib.Path(__file__).resolve().parents[3] / "shared" / "truth"
@@ -162,15 +163,11 @@ def test_the_graph_as_a_function_is_differentiable() -> None:
 @pytest.mark.skipif(not TRUTH.is_dir(), reason="the hand-read wirings do not lie beside this checkout")
 @pytest.mark.parametrize("number", range(8))
 def test_a_sample_of_hand_read_models(number: int) -> None:
-    import importlib.util
-    spec = importlib.util.spec_from_file_location("bench_replay", pathlib.Path(__file__).resolve().parents[2] / "bench" / "replay.py")
-    assert spec is not None and spec.loader is not None
-    bench = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bench)
+    replay = bench("replay")
     entries = json.loads((TRUTH / "wirings.json").read_text())
     entry = random.Random(0).sample([e for e in entries if e["id"] != "cvt"], 8)[number]
-    dtype, training = bench.RUNS[number % 4]
-    found = bench.replayed(bench.builder(TRUTH), entry, dtype, training)
+    dtype, training = replay.RUNS[number % 4]
+    found = replay.replayed(replay.builder(TRUTH), entry, dtype, training)
     assert found["wrong"] == []
     assert found["worst"] == 0
     assert found["sites"] > 0

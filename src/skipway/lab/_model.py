@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from skipway import schemes
 from skipway._errors import SkipwayError, StudyError
+from skipway._load import attribute, call, load_module
 from skipway.lab._blocks import spread, sublayer
 from skipway.lab.records import Arm
 from skipway.lab.tasks import Task
@@ -75,7 +76,6 @@ def _fill(model: nn.Module, kind: str, seed: int) -> None:
 
 def _factory(arm: Arm, task: Task, seed: int) -> nn.Module:
     """What "file.py:factory" gives, called with those of the known arguments that it names."""
-    from skipway.targets._python import attribute, call, load_module
     assert arm.factory is not None
     path, name = arm.factory.rsplit(":", 1)
     make = attribute(load_module(path), name, arm.factory)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from skipway import _registry
 from skipway._errors import StudyError
 
 
@@ -69,6 +70,4 @@ def _said(value: Any) -> str:
 
 def near(name: str, known: Sequence[str], what: str) -> StudyError:
     """The error for a name that is not known, with the nearest ones."""
-    import difflib
-    found = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return StudyError(f"unknown {what} {name!r}; {'did you mean ' + ' or '.join(found) + '?' if found else 'there are ' + ', '.join(known)}")
+    return StudyError(f"unknown {what} {name!r}; {_registry.hint(name, known)}")

@@ -1,8 +1,7 @@
 """From a name and a size to a model."""
 
 import dataclasses
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from skipway import _registry
@@ -14,19 +13,17 @@ PACKAGE = "skipway.models"
 
 def names() -> tuple[str, ...]:
     """Names of all architectures, sorted, without importing them."""
-    return tuple(name.replace("-", "_") for name in _registry.names(PACKAGE))
+    return _registry.spelled(PACKAGE)
 
 
 def family(name: str) -> type[Model]:
     """The class of an architecture. Raises UsageError with the nearest names, ArchitectureNotPublished where nobody may know it."""
-    key = name.replace("_", "-")
-    if key not in _registry.names(PACKAGE):
-        raise UsageError(f"unknown model {name!r}; {_near(name.replace('-', '_'), names())}")
-    module = _registry.load(PACKAGE, key)
+    if name.replace("-", "_") not in names():
+        raise UsageError(f"unknown model {name!r}; {_registry.hint(name, names())}")
+    module = _registry.load(PACKAGE, name.replace("_", "-"))
     if hasattr(module, "NOT_PUBLISHED"):
         raise ArchitectureNotPublished(module.NOT_PUBLISHED)
-    found: list[type[Model]] = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Model) and v.__module__ == module.__name__]
-    return found[0]
+    return _registry.leaf(PACKAGE, name, Model)
 
 
 def sizes(name: str) -> dict[str, Config]:
@@ -47,15 +44,10 @@ def build(name: str, size: str = "tiny", scheme: str | None = None, scheme_optio
     kind = family(name)
     known = sizes(name)
     if size not in known:
-        raise UsageError(f"unknown size {size!r} of {name}; {_near(size, known)}")
+        raise UsageError(f"unknown size {size!r} of {name}; {_registry.hint(size, known)}")
     config = known[size]
     fields = {f.name for f in dataclasses.fields(config)}
     for field in overrides:
         if field not in fields:
-            raise UsageError(f"{name} has no field {field!r}; {_near(field, fields)}")
+            raise UsageError(f"{name} has no field {field!r}; {_registry.hint(field, fields)}")
     return kind(dataclasses.replace(config, **overrides), scheme, scheme_options)
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(known))}"

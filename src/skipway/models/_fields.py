@@ -13,7 +13,7 @@ _HARMLESS = """
     output_hidden_states id2label label2id num_labels problem_type initializer_range initializer_factor is_encoder_decoder chunk_size_feed_forward
     gradient_checkpointing pretraining_tp task_specific_params tokenizer_class bos_token_id eos_token_id pad_token_id sep_token_id cls_token_id
     unk_token_id mask_token_id decoder_start_token_id forced_eos_token_id forced_bos_token_id begin_suppress_tokens suppress_tokens prefix
-    finetuning_task license language attn_implementation _attn_implementation torchscript quantization_config_note rms_norm_type
+    finetuning_task license language attn_implementation _attn_implementation torchscript
 """
 HARMLESS = frozenset(_HARMLESS.split())
 

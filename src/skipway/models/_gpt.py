@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from skipway.models._base import Config, Model, Output, Row, fused, named
 from skipway.models._fields import ACTIVATION_WRITTEN, Fields
-from skipway.models._parts import Positions, causal
-from skipway.nn import Stack
+from skipway.models._parts import Positions, causal, initial_normal
+from skipway.nn import Attention, FeedForward, Stack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,8 @@ class GPTConfig(Config):
 
 
 class GPT(Model):
-    """Token ids (batch, tokens) to logits (batch, tokens, vocab): h = E[ids] + P[positions], a stack, a head that is E. A subclass
-    makes the stack."""
+    """Token ids (batch, tokens) to logits (batch, tokens, vocab): h = E[ids] + P[positions], a stack of attentions and feed-forwards,
+    a head that is E."""
 
     PREFIX = "transformer."
     IGNORED = (".attn.bias", ".attn.masked_bias")           # causal masks in old files
@@ -44,6 +45,19 @@ class GPT(Model):
         self.dropout = nn.Dropout(c.embedding_dropout)
         self.head = nn.Linear(c.dim, c.vocab, False) if c.head else None
         self.tied = (("embed.weight", "head.weight"),) if c.head else ()
+
+    def make(self, c: GPTConfig, rule: dict[str, Any]) -> None:
+        self.around(c)
+        branches: list[nn.Module] = []
+        for k in range(c.blocks):
+            branches.append(self.attention(c, k))
+            branches.append(FeedForward(c.dim, c.hidden, c.activation))
+        self.stack = Stack(branches, c.dim, norm=partial(nn.LayerNorm, eps=c.eps), dropout=c.dropout, **rule)
+        initial_normal(self, 0.02)
+
+    def attention(self, c: Any, block: int) -> Attention:
+        """The attention of a block."""
+        return Attention(c.dim, c.heads, True, dropout=c.attention_dropout)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None, *, states: bool = False) -> Output:
         """input_ids (batch, tokens); attention_mask (batch, tokens), 1 for a real token."""

@@ -9,16 +9,11 @@ shortcut is normed at every site; GPT-2 moved the norms.
 Source: Radford, Narasimhan, Salimans, Sutskever, Improving Language Understanding by Generative Pre-Training, 2018.
 """
 
-from functools import partial
 from typing import Any
-
-from torch import nn
 
 from skipway.models._base import Config
 from skipway.models._fields import Fields
 from skipway.models._gpt import GPT, GPTConfig
-from skipway.models._parts import initial_normal
-from skipway.nn import Attention, FeedForward, Stack
 
 SIZES: dict[str, Config] = {
     "tiny": GPTConfig(dim=64, blocks=2, heads=4, vocab=256, context=256),
@@ -33,15 +28,6 @@ class GPT1(GPT):
     RULE = "post_norm"
     MODEL_TYPES = ("openai-gpt",)
     LM, BASE, NAMES = "OpenAIGPTLMHeadModel", "OpenAIGPTModel", ("tokens_embed", "positions_embed", "afn")
-
-    def make(self, c: GPTConfig, rule: dict[str, Any]) -> None:
-        self.around(c)
-        branches: list[nn.Module] = []
-        for _ in range(c.blocks):
-            branches.append(Attention(c.dim, c.heads, True, dropout=c.attention_dropout))
-            branches.append(FeedForward(c.dim, c.hidden, c.activation))
-        self.stack = Stack(branches, c.dim, norm=partial(nn.LayerNorm, eps=c.eps), dropout=c.dropout, **rule)
-        initial_normal(self, 0.02)
 
     @classmethod
     def function(cls, f: Fields) -> str:

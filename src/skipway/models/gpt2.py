@@ -10,15 +10,10 @@ Source: Radford, Wu, Child, Luan, Amodei, Sutskever, Language Models are Unsuper
 """
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
-
-from torch import nn
 
 from skipway.models._base import Config
 from skipway.models._gpt import GPT, GPTConfig
-from skipway.models._parts import initial_normal
-from skipway.nn import Attention, FeedForward, Stack
 
 
 def _size(dim: int, blocks: int, heads: int) -> GPTConfig:
@@ -38,15 +33,6 @@ class GPT2(GPT):
     RULE = "gpt2_init"                  # pre_norm with smaller output matrices at the start
     MODEL_TYPES = ("gpt2",)
     LM, BASE, NAMES = "GPT2LMHeadModel", "GPT2Model", ("wte", "wpe", "activation_function")
-
-    def make(self, c: GPTConfig, rule: dict[str, Any]) -> None:
-        self.around(c)
-        branches: list[nn.Module] = []
-        for _ in range(c.blocks):
-            branches.append(Attention(c.dim, c.heads, True, dropout=c.attention_dropout))
-            branches.append(FeedForward(c.dim, c.hidden, c.activation))
-        self.stack = Stack(branches, c.dim, norm=partial(nn.LayerNorm, eps=c.eps), dropout=c.dropout, **rule)
-        initial_normal(self, 0.02)
 
     def written(self) -> dict[str, Any]:
         c: Any = self.config

@@ -13,16 +13,12 @@ Source: Brown et al., Language Models are Few-Shot Learners, 2020, arXiv 2005.14
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
-
-from torch import nn
 
 from skipway._errors import CheckpointError
 from skipway.models._base import Config, Row
 from skipway.models._gpt import GPT, GPTConfig
-from skipway.models._parts import initial_normal
-from skipway.nn import Attention, FeedForward, Stack
+from skipway.nn import Attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +45,8 @@ class GPT3(GPT):
 
     RULE = "gpt2_init"
 
-    def make(self, c: GPT3Config, rule: dict[str, Any]) -> None:
-        self.around(c)
-        branches: list[nn.Module] = []
-        for k in range(c.blocks):
-            window = c.window if k % 2 else None
-            branches.append(Attention(c.dim, c.heads, True, head_dim=c.head_dim, window=window, dropout=c.attention_dropout))
-            branches.append(FeedForward(c.dim, c.hidden, c.activation))
-        self.stack = Stack(branches, c.dim, norm=partial(nn.LayerNorm, eps=c.eps), dropout=c.dropout, **rule)
-        initial_normal(self, 0.02)
+    def attention(self, c: GPT3Config, block: int) -> Attention:
+        return Attention(c.dim, c.heads, True, head_dim=c.head_dim, window=c.window if block % 2 else None, dropout=c.attention_dropout)
 
     def written(self) -> dict[str, Any]:
         raise CheckpointError("gpt3: its weights were never published, so it has no checkpoint format; save its state_dict() with safetensors")

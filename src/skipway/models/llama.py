@@ -10,31 +10,24 @@ Source: Touvron et al., LLaMA, 2023, arXiv 2302.13971; Llama 2, 2023, arXiv 2307
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from skipway.models._base import Config, Model, Output, Row, named
-from skipway.models._fields import Fields, rope_written
-from skipway.models._parts import RMSNorm, causal, initial_normal
+from skipway.models._base import Config, Row, named
+from skipway.models._decoder import Decoder, DecoderConfig, attention_rows, gated_rows
+from skipway.models._fields import Fields
+from skipway.models._parts import RMSNorm, initial_normal
 from skipway.nn import Attention, FeedForward, Stack
 
 
 @dataclass(frozen=True, kw_only=True)
-class LlamaConfig(Config):
+class LlamaConfig(DecoderConfig):
     """Numbers of a Llama."""
 
-    vocab: int
-    hidden: int
-    kv_heads: int
-    head_dim: int | None = None
-    context: int = 2048
-    rotary: dict[str, Any] = field(default_factory=lambda: {"theta": 10000.0})
     eps: float = 1e-5
-    tied: bool = False
-    attention_bias: bool = False
     mlp_bias: bool = False
 
 
@@ -46,7 +39,7 @@ _3: dict[str, Any] = {"vocab": 128256, "context": 8192, "rotary": {"theta": 5000
 _WAVES: dict[str, Any] = {"kind": "llama3", "low": 1.0, "high": 4.0, "original": 8192}
 _31: dict[str, Any] = {"vocab": 128256, "context": 131072, "rotary": {"theta": 500000.0, "scaling": {**_WAVES, "factor": 8.0}}}
 _32: dict[str, Any] = {"vocab": 128256, "context": 131072, "rotary": {"theta": 500000.0, "scaling": {**_WAVES, "factor": 32.0}}, "tied": True}
-SIZES = {
+SIZES: dict[str, Config] = {
     "tiny": _size(64, 2, 4, 2, 176, 256, 256),
     "1-7b": _size(4096, 32, 32, 32, 11008, context=2048, eps=1e-6), "1-13b": _size(5120, 40, 40, 40, 13824, context=2048, eps=1e-6),
     "1-33b": _size(6656, 60, 52, 52, 17920, context=2048, eps=1e-6), "1-65b": _size(8192, 80, 64, 64, 22016, context=2048, eps=1e-5),
@@ -59,62 +52,38 @@ SIZES = {
 }
 
 
-class Llama(Model):
+class Llama(Decoder):
     """Token ids (batch, tokens) to logits (batch, tokens, vocab)."""
 
     RULE = "pre_norm"
     MODEL_TYPES = ("llama",)
-    PREFIX = "model."
-    IGNORED = ("rotary_emb.inv_freq",)
+    LM = "Llama"
 
     def make(self, c: LlamaConfig, rule: dict[str, Any]) -> None:
-        norm = partial(RMSNorm, eps=c.eps)
-        self.embed = nn.Embedding(c.vocab, c.dim)
+        self.around(c)
         branches: list[nn.Module] = []
         for _ in range(c.blocks):
-            branches.append(Attention(c.dim, c.heads, True, kv_heads=c.kv_heads, head_dim=c.head_dim, bias=c.attention_bias, rotary=c.rotary))
+            branches.append(Attention(c.dim, c.heads, True, kv_heads=c.kv_heads, head_dim=c.head_dim, bias=c.attention_bias, rotary=c.rotary,
+                                      dropout=c.attention_dropout))
             branches.append(FeedForward(c.dim, c.hidden, "swiglu", bias=c.mlp_bias))
-        self.stack = Stack(branches, c.dim, norm=norm, **rule)
-        self.head = nn.Linear(c.dim, c.vocab, False) if c.head else None
-        self.tied = (("embed.weight", "head.weight"),) if c.tied and c.head else ()
+        self.stack = Stack(branches, c.dim, norm=partial(RMSNorm, eps=c.eps), **rule)
         initial_normal(self, 0.02)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, position_ids: Tensor | None = None, *, states: bool = False) -> Output:
-        """input_ids (batch, tokens); attention_mask (batch, tokens), 1 for a real token."""
-        y, seen, extras = self.run(self.stack, self.embed(input_ids), states, **causal(attention_mask, position_ids))
-        return Output(None if self.head is None else self.head(y), y, seen, extras)
 
     @classmethod
     def read(cls, f: Fields) -> LlamaConfig:
         f.same("hidden_act", "silu")
-        f.skip("attention_dropout", "max_window_layers")
-        heads = f.take("num_attention_heads")
-        return LlamaConfig(
-            dim=f.take("hidden_size"), blocks=f.take("num_hidden_layers"), heads=heads, kv_heads=f.take("num_key_value_heads", heads),
-            hidden=f.take("intermediate_size"), vocab=f.take("vocab_size"), head_dim=f.take("head_dim", None),
-            context=f.take("max_position_embeddings", 2048), rotary=f.rope(), eps=f.take("rms_norm_eps", 1e-6),
-            tied=f.take("tie_word_embeddings", False), head=f.architecture("LlamaForCausalLM", "LlamaModel") == "LlamaForCausalLM",
-            attention_bias=f.take("attention_bias", False), mlp_bias=f.take("mlp_bias", False))
+        return LlamaConfig(**cls.numbers(f, attention_bias=f.take("attention_bias", False), mlp_bias=f.take("mlp_bias", False)))
 
     def written(self) -> dict[str, Any]:
         c: Any = self.config
-        return {"model_type": "llama", "architectures": ["LlamaForCausalLM" if c.head else "LlamaModel"], "hidden_act": "silu", "hidden_size": c.dim,
-                "num_hidden_layers": c.blocks, "num_attention_heads": c.heads, "num_key_value_heads": c.kv_heads, "intermediate_size": c.hidden,
-                "vocab_size": c.vocab, "head_dim": c.head_dim or c.dim // c.heads, "max_position_embeddings": c.context,
-                "rope_parameters": rope_written(c.rotary), "rms_norm_eps": c.eps, "tie_word_embeddings": c.tied, "attention_bias": c.attention_bias,
-                "mlp_bias": c.mlp_bias}
+        return self.wrote("llama", attention_bias=c.attention_bias, mlp_bias=c.mlp_bias)
 
     def rows(self) -> Iterator[Row]:
         c: Any = self.config
-        yield from named("embed", "embed_tokens")
+        yield from self.outer_rows()
         for k in range(c.blocks):
             a, m, theirs = f"stack.layers.{2 * k}", f"stack.layers.{2 * k + 1}", f"layers.{k}"
             yield from named(f"{a}.scheme.norm", f"{theirs}.input_layernorm")
+            yield from attention_rows(f"{a}.branch", f"{theirs}.self_attn", c.attention_bias)
             yield from named(f"{m}.scheme.norm", f"{theirs}.post_attention_layernorm")
-            for ours, name in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
-                yield from named(f"{a}.branch.{ours}", f"{theirs}.self_attn.{name}_proj", c.attention_bias)
-            for ours, name in (("gate", "gate"), ("input", "up"), ("output", "down")):
-                yield from named(f"{m}.branch.{ours}", f"{theirs}.mlp.{name}_proj", c.mlp_bias)
-        yield from named("stack.final_norm", "norm")
-        if c.head:
-            yield from named("head", "/lm_head")
+            yield from gated_rows(f"{m}.branch", f"{theirs}.mlp", c.mlp_bias)

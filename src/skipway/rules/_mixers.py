@@ -24,7 +24,8 @@ def mixers(real: Real) -> dict[int, int]:
             continue
         for i, other in ((node.ins[-1], node.ins[-2]), (node.ins[-2], node.ins[-1])):
             state = g.state[other]
-            if not g.signal[other] or (state is not None and state.root in single):         # states of one lane that are summed: a read over depth
+            alone = state is not None and state.root in single and not _listed(real, node, i)     # states of one lane, summed: a read over depth
+            if alone or not g.signal[other]:
                 continue
             n = _square(real, i, node.op == "mul")
             if n is None or n in found or not _plausible(real, n):

@@ -7,7 +7,6 @@
 Other distributions add rules with an entry point of the group `skipway.schemes`.
 """
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -23,22 +22,14 @@ from skipway.schemes._base import Tuning as Tuning
 
 def names() -> tuple[str, ...]:
     """Names of all schemes, sorted, without importing them."""
-    return tuple(name.replace("-", "_") for name in _registry.names(__name__))
+    return _registry.spelled(__name__)
 
 
 def load(name: str) -> type[Scheme]:
     """The class of a scheme. Raises SchemeError with the nearest names."""
-    key = name.replace("_", "-")
-    if key not in _registry.names(__name__):
-        near = difflib.get_close_matches(name.replace("-", "_"), names(), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(names())}"
-        raise SchemeError(f"unknown scheme {name!r}; {hint}")
-    module = _registry.load(__name__, key)
-    own = [v for v in vars(module).values() if isinstance(v, type) and v.__module__ == module.__name__]
-    found: list[type[Scheme]] = [v for v in own if issubclass(v, Scheme)]
-    if len(found) != 1:
-        raise SchemeError(f"{module.__name__} defines {len(found)} classes of schemes; wanted one")
-    return found[0]
+    if name.replace("-", "_") not in names():
+        raise SchemeError(f"unknown scheme {name!r}; {_registry.hint(name, names())}")
+    return _registry.leaf(__name__, name, Scheme)
 
 
 def build(name: str, dim: int, *, depth: int | None = None, index: int = 0, role: str = "other", per_block: int = 2,

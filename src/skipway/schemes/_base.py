@@ -67,7 +67,6 @@ class Scheme(nn.Module):
     at_start: ClassVar[str | None] = None       # the scheme that it equals at its start: "identity", "plain", "pre_norm", "post_norm"
     final_norm: ClassVar[bool] = False          # whether a stack wants a norm after leave
     needs_depth: ClassVar[bool] = False
-    recovered: ClassVar[bool] = True            # whether a wiring tells its sites and lanes; where not, it tells nothing wrong
     inner_norm: ClassVar[bool] = False          # whether the branch is asked for a norm before its output projection
     reversible: ClassVar[bool] = False          # whether `undo` gives the stream before a write back
     undo_growth: float = 1.0                    # what undoing one write multiplies a rounding error of the stream by

@@ -27,7 +27,6 @@ class BlockAttentionResidual(Scheme):
 
     placement = "pre"
     final_norm = True
-    recovered = False
 
     def build(self, every: int | None = None, normed: bool = False, scale: float = 1.0, split: bool = False, eps: float = 1e-6) -> None:
         every = -(-self.blocks // 8) if every is None else every

@@ -29,7 +29,6 @@ class Frac(Scheme):
     placement = "pre"
     at_start = "pre_norm"
     final_norm = True
-    recovered = False
 
     def build(self, fractions: int = 4, dynamic: bool = True, eps: float = 1e-6) -> None:
         m, width = fractions, self.divided(fractions, "fractions")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from skipway.targets._python import failure
+from skipway._load import failure
 
 ON_CPU = "built with random weights: its constructor computes with numbers"
 

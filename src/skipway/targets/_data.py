@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from skipway._errors import TargetError
+from skipway._load import attribute, call, load_module, split
 from skipway.targets._given import Given, as_given
-from skipway.targets._python import attribute, call, load_module, split
 from skipway.targets._target import Target
 
 LABELS = "labels"                       # of the data, for a loss; never given to the model, which would work a loss out of its own

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from skipway._errors import TargetError
-from skipway.targets._python import attribute, call, load_module, split
+from skipway._load import attribute, call, load_module, split
 from skipway.targets._seed import generator as seeded_generator
 
 FORM = re.compile(r"\s*(?:(?P<name>[A-Za-z_]\w*)\s*=)?\s*(?P<dtype>\w+)\s*\[(?P<shape>[\d\s,]*)\]\s*(?:<\s*(?P<limit>\d+))?\s*")

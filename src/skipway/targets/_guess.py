@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from skipway._errors import TargetError
+from skipway._load import call
 from skipway.targets._given import Given, as_given
-from skipway.targets._python import call
 from skipway.targets._seed import generator
 
 BATCH, TOKENS, SIDE, LENGTH = 2, 16, 64, 64     # small, and no two axes that a forward could confuse are equal by chance

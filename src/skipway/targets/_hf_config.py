@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 
 from skipway._errors import TargetError
+from skipway._load import failure
 from skipway.targets._build import build_on
 from skipway.targets._hf_known import default
-from skipway.targets._python import failure
 
 # The head that shows most of the model, best first. Encoder models have a causal class too, so masked language models go before causal ones.
 ENCODER_DECODER = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "CAUSAL_LM")

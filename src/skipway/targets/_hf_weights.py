@@ -15,8 +15,8 @@ from typing import Any
 from torch import nn
 
 from skipway._errors import TargetError
+from skipway._load import failure
 from skipway.targets._hf_config import without_cache
-from skipway.targets._python import failure
 from skipway.targets._seed import reseed
 
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from skipway._errors import SkipwayError, TargetError
+from skipway._load import attribute, failure, load_module, split
 from skipway.targets._data import LABELS, Data
 from skipway.targets._given import Given
-from skipway.targets._python import attribute, failure, load_module, split
 from skipway.targets._seed import generator
 
 NAMES = ("next-token", "masked-token", "classification")

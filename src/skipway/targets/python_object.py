@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from skipway._errors import TargetError
+from skipway._load import attribute, call, load_module, split
 from skipway.targets._given import Given, as_given
 from skipway.targets._guess import guess
-from skipway.targets._python import attribute, call, load_module, split
 from skipway.targets._target import RANDOM, Target
 
 FORM = "path/file.py:attr, package.module:attr"

@@ -12,6 +12,7 @@ from typing import Any
 
 from skipway import _registry
 from skipway._errors import StudyError
+from skipway._load import attribute, call, load_module
 from skipway.lab._names import Named, near, parse
 from skipway.lab.tasks._base import IGNORE as IGNORE
 from skipway.lab.tasks._base import Batch as Batch
@@ -20,18 +21,14 @@ from skipway.lab.tasks._base import Task as Task
 
 def names() -> tuple[str, ...]:
     """Names of all tasks, sorted, without importing them."""
-    return tuple(name.replace("-", "_") for name in _registry.names(__name__))
+    return _registry.spelled(__name__)
 
 
 def load(name: str) -> type[Task]:
     """The class of a task. Raises StudyError with the nearest names."""
     if name.replace("-", "_") not in names():
         raise near(name, names(), "task")
-    module = _registry.load(__name__, name.replace("_", "-"))
-    found = [v for v in vars(module).values() if inspect.isclass(v) and issubclass(v, Task) and v.__module__ == module.__name__]
-    if len(found) != 1:
-        raise StudyError(f"{module.__name__} defines {len(found)} classes of tasks; wanted one")
-    return found[0]
+    return _registry.leaf(__name__, name, Task)
 
 
 def build(text: str, data: str | None = None) -> Task:
@@ -46,7 +43,6 @@ def build(text: str, data: str | None = None) -> Task:
 
 
 def _own(named: Named) -> Any:
-    from skipway.targets._python import attribute, load_module
     path, name = named.name.rsplit(":", 1)
     value = attribute(load_module(path), name, named.name)
     if not (isinstance(value, Task) or callable(value)):
@@ -57,7 +53,6 @@ def _own(named: Named) -> Any:
 def _called(make: Any, named: Named, data: str | None, text: str) -> Task:
     if inspect.isclass(make) and issubclass(make, Task):
         return make(data=data, **named.options)
-    from skipway.targets._python import call
     given = {**named.options, **({"data": data} if data else {})}
     made = call(lambda: make(**given), text)
     if not isinstance(made, Task):

@@ -1,4 +1,4 @@
-"""Loads the target's own Python code and names the place where it fails."""
+"""Loads Python code that is not ours, a target or a task of a file, and names the place where it fails."""
 
 import importlib
 import importlib.util
@@ -108,7 +108,7 @@ def failure(error: BaseException, what: str, fallback: str) -> TargetError:
 
 def _users(filename: str) -> bool:
     """True for code that is neither ours, the import system's, nor an installed package's."""
-    ours = str(pathlib.Path(__file__).parents[1])
+    ours = str(pathlib.Path(__file__).parent)
     return not (filename.startswith(("<frozen", ours, sysconfig.get_paths()["stdlib"])) or "site-packages" in filename)
 
 
