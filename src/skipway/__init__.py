@@ -12,12 +12,15 @@ if TYPE_CHECKING:
     from skipway import models as models
     from skipway import nn as nn
     from skipway import schemes as schemes
+    from skipway import surgery as surgery
     from skipway.checks import Expect as Expect
     from skipway.checks import Finding as Finding
     from skipway.checks import Report as Report
     from skipway.checks import assert_wired as assert_wired
     from skipway.checks import check as check
     from skipway.probing.probe import probe as probe
+    from skipway.surgery.rewire import rewire as rewire
+    from skipway.surgery.store import reapply as reapply
     from skipway.wiring import Branch as Branch
     from skipway.wiring import Site as Site
     from skipway.wiring import Stream as Stream
@@ -27,11 +30,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "skipway.checks": ("Expect", "Finding", "Report", "assert_wired", "check"),
     "skipway.probing": ("probe",),
+    "skipway.surgery": ("reapply", "rewire"),
     "skipway.wiring": ("Branch", "Site", "Stream", "Wiring", "trace"),
 }
 
 
-_PARTS = ("lab", "models", "nn", "schemes")
+_PARTS = ("lab", "models", "nn", "schemes", "surgery")
 
 
 def __getattr__(name: str) -> Any:

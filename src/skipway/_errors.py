@@ -41,6 +41,10 @@ class StoreError(SkipwayError):
     """The folder of a study cannot be used: it is held by another process, damaged, full, or no study."""
 
 
+class RewireError(SkipwayError):
+    """An edit cannot be planned, or the running code no longer does what the plan expects."""
+
+
 class CheckpointError(SkipwayError):
     """A checkpoint folder cannot be read or written as it is."""
 

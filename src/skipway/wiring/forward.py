@@ -24,13 +24,15 @@ from skipway.wiring.record import Record, Recorder, tensors_in
 
 @dataclass(frozen=True)
 class How:
-    """Options of one run: a method instead of forward, another dtype, another mode, modules that need not run again, and gradients."""
+    """Options of one run: a method instead of forward, another dtype, another mode, modules that need not run again, gradients, and what else
+    watches: `around(recorder)` is entered with the recorder."""
 
     method: str | None = None
     dtype: torch.dtype | None = None
     training: bool | None = None
     alike: dict[int, int] = field(default_factory=dict)
     grad: bool = False
+    around: "Callable[[Recorder], contextlib.AbstractContextManager[Any]] | None" = None
 
 
 def record(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], how: How) -> Record:
@@ -130,7 +132,7 @@ def _watched(
         training = model.training
         if how.dtype is not None:
             _deploy(model, recorder, how.dtype)
-        with recorder:
+        with recorder, how.around(recorder) if how.around is not None else contextlib.nullcontext():
             nn.Module.__call__ = called  # type: ignore[method-assign]
             try:
                 if how.method is None:

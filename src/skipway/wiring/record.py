@@ -23,7 +23,7 @@ from skipway.wiring.meta import made
 from skipway.wiring.storage import dense, overlap
 
 _TORCH_HOME = torch.__path__[0] + os.sep            # not torchvision's
-_HERE = __file__.rpartition("record")[0]
+_HERE = tuple(os.path.join(os.path.dirname(os.path.dirname(__file__)), part) + os.sep for part in ("wiring", "surgery"))
 LEAVES = frozenset({"input", "param", "buffer", "const"})
 
 
