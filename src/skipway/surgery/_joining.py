@@ -33,7 +33,7 @@ class Join:
         if self.negative:
             b = -b
         out = self.rule(a, b) if self.first else self.rule(b, a)
-        return target.copy_(out) if in_place else out
+        return target.copy_(out) if in_place and out.shape == target.shape and out.dtype == target.dtype else out
 
 
 class Layout:
@@ -66,16 +66,20 @@ class Frame(TorchFunctionMode):
         kind = kind_of(name, *operands(args, kwargs)[:2])
         if kind is None:
             return func(*args, **kwargs)
-        outer = self.outer
+        seen, outer = self._count(kind), self.outer
         while outer is not None:
-            outer.counts[kind] = outer.counts.get(kind, 0) + 1
+            outer._count(kind)
             outer = outer.outer
+        join = self.layout.joins[kind].get(seen) if seen >= 0 else None
+        return func(*args, **kwargs) if join is None else join(func, args, kwargs, in_place)
+
+    def _count(self, kind: Kind) -> int:
+        """How many calls of a planned kind came before; -1 for others, which are left alone: a compiler may forbid to note anything there."""
+        if kind not in self.layout.totals:
+            return -1
         seen = self.counts.get(kind, 0)
         self.counts[kind] = seen + 1
-        planned = self.layout.joins.get(kind)
-        if planned is None or seen not in planned:
-            return func(*args, **kwargs)
-        return planned[seen](func, args, kwargs, in_place)
+        return seen
 
 
 class Joining(Stand):

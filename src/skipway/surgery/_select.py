@@ -25,20 +25,20 @@ class Selection:
     """
 
     def __init__(self, rewiring: "Rewiring", plan: "Plan | None", chosen: tuple["Spot | RewireError", ...]) -> None:
-        self._rewiring, self._plan, self._chosen = rewiring, plan, chosen
+        self._rewiring, self._plan, self.places = rewiring, plan, chosen
 
     def __len__(self) -> int:
-        return len(self._chosen)
+        return len(self.places)
 
     def __iter__(self) -> Iterator[Site]:
         return iter([s.site for s in self.spots()])
 
     def spots(self) -> tuple[Spot, ...]:
         """Where the code performs the sites. Raises RewireError for the first that no edit can reach."""
-        for spot in self._chosen:
+        for spot in self.places:
             if isinstance(spot, RewireError):
                 raise spot
-        return tuple(s for s in self._chosen if isinstance(s, Spot))
+        return tuple(s for s in self.places if isinstance(s, Spot))
 
     def insist(self, count: int) -> "Selection":
         """This selection, where it has so many sites. Raises RewireError otherwise."""
@@ -60,7 +60,7 @@ class Selection:
         return sorted({*super().__dir__(), *actions.names()})
 
     def __str__(self) -> str:
-        return table([(s, "") for s in self._chosen], "site")
+        return table([(s, "") for s in self.places], "site")
 
 
 def choose(spots: Iterable["Spot | RewireError"], sites: Iterable[tuple[str, bool, Site]], *, index: Numbers, layers: Numbers, module: str | None,

@@ -34,6 +34,7 @@ class Spot:
     total: int                  # how many there are
     first: bool                 # the shortcut is the first operand
     negative: bool              # the branch is subtracted
+    written: bool               # it is a call that writes into its operand (x.add_(y)), and not an assignment (x += y)
     axis: int                   # of the channels, from the end
     dim: int                    # number of channels
     dtype: str                  # of the state after it, as torch names it
@@ -87,7 +88,8 @@ def _spot(facts: Recovery, added: list[Added], place: Any, site: Site, flow: Any
     axis = _channels(facts, place)
     dim = node.shape[axis] if node.shape else 1
     return Spot(number, flow.stream.name, flow.main, len(flow.places), site, call.path, call.number, calls, mine.kind, within.index(mine),
-                len(within), node.ins.index(join.shortcut) == 0, mine.kind.name == "sub", axis, dim, str(node.dtype).removeprefix("torch."), norm,
+                len(within), node.ins.index(join.shortcut) == 0, mine.kind.name == "sub",
+                site.in_place and not mine.rebinds, axis, dim, str(node.dtype).removeprefix("torch."), norm,
                 reads_of(facts, place))
 
 

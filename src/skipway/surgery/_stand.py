@@ -39,6 +39,11 @@ class Stand:
         """The forward that it hides, for those who ask for its signature."""
         return self.hidden if self.hidden is not None else type(self.module).forward.__get__(self.module)
 
+    @property
+    def __code__(self) -> Any:
+        """Of the forward that it hides: torch.export looks at it."""
+        return getattr(self.__wrapped__, "__code__", None)
+
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The hidden forward."""
         if self.hidden is not None:

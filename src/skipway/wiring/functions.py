@@ -5,7 +5,10 @@ channels) and whether both operands have one shape, the number of samples left a
 module.
 """
 
+import dis
+import sys
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -49,14 +52,15 @@ def operands(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, f
 
 @dataclass(frozen=True)
 class Added:
-    """One call of a function that adds: its kind, the nodes it made, the module calls it ran in, outermost first, and the factor on its second
-    operand."""
+    """One call of a function that adds: its kind, the nodes it made, the module calls it ran in, outermost first, the factor on its second
+    operand, and whether it is written `x += y`, so that what it returns is what goes on."""
 
     kind: Kind
     first: int
     last: int
     stack: tuple[int, ...]
     alpha: float
+    rebinds: bool
 
 
 class FunctionLog(TorchFunctionMode):
@@ -77,5 +81,12 @@ class FunctionLog(TorchFunctionMode):
         first = len(self.recorder.nodes)
         out = func(*args, **kwargs)
         if kind is not None:
-            self.added.append(Added(kind, first, len(self.recorder.nodes), tuple(self.recorder.stack), alpha))
+            self.added.append(Added(kind, first, len(self.recorder.nodes), tuple(self.recorder.stack), alpha,
+                                    func in ADDS and ADDS[func][1] and _augmented(sys._getframe(1))))
         return out
+
+
+def _augmented(frame: FrameType) -> bool:
+    """Whether a frame is at an augmented assignment."""
+    now = next((i for i in dis.get_instructions(frame.f_code) if i.offset == frame.f_lasti), None)
+    return now is not None and (now.opname.startswith("INPLACE_") or (now.opname == "BINARY_OP" and now.argrepr.endswith("=")))

@@ -40,6 +40,8 @@ class Watch(TorchDispatchMode):
         self.stack: list[tuple[str, int]] = []
         self.counts: list[dict[tuple[str, tuple[int, ...]], int]] = []
         self.names: dict[Any, str] = {}
+        self.writing: dict[Any, bool] = {}
+        self.stored = {p.untyped_storage().data_ptr() for p in model.parameters() if not p.is_meta}
         self.pending: list[tuple[Tensor, Callable[[Tensor], None]]] = []
 
     def call(self, original: Callable[..., Any], module: nn.Module, args: Any, kwargs: Any) -> Any:
@@ -60,6 +62,11 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if self.pending:
             self.settle()
+        writes = self.writing.get(func)
+        if writes is None:
+            writes = self.writing[func] = func._schema.is_mutable
+        if writes:
+            self._save(args)
         place = self.stack[-1] if self.stack else ("", 0)
         if place not in self.places:
             return func(*args, **kwargs)
@@ -80,6 +87,13 @@ class Watch(TorchDispatchMode):
             return func(*args, **kwargs)
         self.met.add(address)
         return meeting(func, args, kwargs)
+
+    def _save(self, args: Any) -> None:
+        """Keep a copy of a parameter before the forward writes to it; buffers are kept anyway."""
+        for t in tensors_in(args, depth=2):
+            storage = t.untyped_storage()
+            if storage.data_ptr() in self.stored and storage.data_ptr() not in self.saved:
+                self.saved[storage.data_ptr()] = storage, storage.clone()
 
     def _count(self, place: tuple[str, int], name: str, shape: tuple[int, ...]) -> int:
         counts = self.counts[-1] if self.counts else {}

@@ -33,6 +33,8 @@ class Lanes(Action):
             raise RewireError(f"rewire: {spot}: lanes are for pre-norm streams that each branch reads at its newest state; this site is "
                               f"{site.placement}, "
                               f"its shortcut {site.shortcut}" + (", and its branch reads an older state" if site.read_from is not None else ""))
+        if spot.written:
+            raise RewireError(f"rewire: {spot} writes into its operand by a call, which cannot take another shape; write it as x = x + y")
         self.n = n
         last = spot.sites + 1                   # none is the scheme's last sublayer: the stream is left as the mean of its lanes
         self.scheme: Scheme = schemes.load(scheme)(spot.dim, depth=last, index=site.index, norm=nn.Identity, lanes=n, **{**start.options, **options})

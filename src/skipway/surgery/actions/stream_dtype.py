@@ -21,6 +21,8 @@ class StreamDtype(Action):
         if self.spot.site.placement == "post":
             raise RewireError(f"rewire: {self.spot}: a norm stands on the stream, so it has the type that the norm gives; stream_dtype is for "
                               f"pre-norm")
+        if self.spot.written:
+            raise RewireError(f"rewire: {self.spot} writes into its operand by a call, which cannot take another type; write it as x = x + y")
         self.options["dtype"] = str(kind).removeprefix("torch.")
         self.dtype = kind
         self.narrow = getattr(torch, self.spot.dtype)
