@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from skipway.ops import depth_attention, mix, read_lanes, read_mix, rms_linear, sinkhorn, write_lanes, write_over
+from skipway.ops import depth_attention, gated_read, mix, read_lanes, read_mix, rms_linear, sinkhorn, write_lanes, write_over
 
 N, D, TOKENS = 3, 5, (2, 4)
 
@@ -33,6 +33,9 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Tens
         found[f"write_over {kind}"] = (lambda v, y, w: write_over.write_over(v * 1, y, w)), write_over.plain, [made(8, N, D), y, w]
     found["rms_linear"] = (lambda x, w: rms_linear.rms_linear(x, w, 1e-3)), (lambda x, w: rms_linear.plain(x, w, 1e-3)), [y, made(6, D)]
     found["sinkhorn"] = (lambda z: sinkhorn.sinkhorn(z, 4)), (lambda z: sinkhorn.plain(z, 4)), [made(*TOKENS, N, N)]
+    found["sinkhorn floored"] = (lambda z: sinkhorn.sinkhorn(z, 4, 0.01)), (lambda z: sinkhorn.plain(z, 4, 0.01)), [made(*TOKENS, N, N)]
+    found["gated_read"] = (lambda *a: gated_read.gated_read(*a, 1e-3)), (lambda *a: gated_read.plain(*a, 1e-3)), [
+        lanes, made(N, D), made(2, N * D), made(N * D, 2)]
     for normed in (False, True):
         found[f"depth_attention normed={normed}"] = (
             (lambda q, *s, k=normed: depth_attention.depth_attention(s, q, 1e-3, 0.7, k)),

@@ -1,7 +1,8 @@
 """What the operations on lanes share.
 
-Lanes are (n, ..., dim). A product needs (tokens, n, dim): a view, both where lanes come first in memory and where they lie token by token, as
-products leave them. Coefficients that all tokens share are (m, n) and stand for (tokens, m, n).
+Lanes are (n, ..., dim). Where each token has coefficients of its own, a product is one of small matrices a token: (tokens, n, dim) is a view both
+where lanes come first in memory and where they lie token by token, as such products leave them. Coefficients that all tokens share are (m, n):
+with lanes first in memory, (n, tokens dim), theirs is one product of matrices.
 """
 
 import torch
@@ -20,6 +21,11 @@ def as_lanes(tokens: Tensor, like: Tensor) -> Tensor:
     return tokens.view(*like.shape[:-1], *tokens.shape[1:]).movedim(-2, 0)
 
 
+def in_rows(lanes: Tensor, shared: bool) -> bool:
+    """Whether one product of matrices does it: coefficients are the same for all tokens, and lanes come first in memory."""
+    return shared and lanes.is_contiguous()
+
+
 def for_tokens(matrix: Tensor, tokens: Tensor) -> Tensor:
     """(m, n) or (..., m, n) -> (tokens, m, n)."""
     if matrix.dim() == 2:
@@ -30,9 +36,26 @@ def for_tokens(matrix: Tensor, tokens: Tensor) -> Tensor:
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """Products of small matrices, one a token, in the dtype of the operands."""
     with exact(a):
-        return torch.bmm(a, b)
+        return torch.bmm(_packed(a), _packed(b))
+
+
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    """The product of two matrices in the dtype of the operands."""
+    with exact(a):
+        return torch.mm(a, b)
+
+
+def mv(a: Tensor, b: Tensor) -> Tensor:
+    """The product of a matrix and a vector in the dtype of the operands."""
+    with exact(a):
+        return torch.mv(a, b)
 
 
 def summed(grad: Tensor, like: Tensor) -> Tensor:
     """The gradient of coefficients, from one for each token: summed where the tokens share them."""
-    return grad.sum(0).view(like.shape) if grad[0].numel() == like.numel() and grad.shape[0] != 1 else grad.view(like.shape)
+    return grad.sum(0).view(like.shape) if grad[0].numel() == like.numel() and grad.shape[0] != 1 else grad.reshape(like.shape)
+
+
+def _packed(matrices: Tensor) -> Tensor:
+    """Matrices whose rows or columns are whole in memory: torch.bmm copies others one by one."""
+    return matrices if 1 in matrices.stride()[-2:] else matrices.contiguous()

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._autocast import product
-from skipway.ops._mode import again
+from skipway.ops._mode import again, owned
 
 
 def depth_attention(sources: Sequence[Tensor], query: Tensor, eps: float = 1e-6, scale: float = 1.0, normed: bool = False) -> Tensor:
@@ -37,7 +37,7 @@ class _DepthAttention(Function):
         weights = _weights(logits, inverse, normed).to(sources[0].dtype).unsqueeze(-1)
         out = sources[0] * weights[0]
         for v, a in zip(sources[1:], weights[1:]):
-            out = torch.addcmul(out, v, a)
+            out = _add(out, v, a)
         return out, logits, inverse
 
     @staticmethod
@@ -67,9 +67,14 @@ class _DepthAttention(Function):
         found = []
         for k, v in enumerate(sources):
             by_query = by_query + product(on_query[k].flatten(), v.to(query.dtype).flatten(0, -2))
-            by_v = torch.addcmul(g * weights[k], on_query[k].to(kind).unsqueeze(-1), narrow)
-            found.append(torch.addcmul(by_v, on_source[k], v))
+            by_v = _add(g * weights[k], on_query[k].to(kind).unsqueeze(-1), narrow)
+            found.append(_add(by_v, on_source[k], v))
         return None, None, None, by_query, *found
+
+
+def _add(to: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """to + a b, over `to`, which is ours, where that is safe."""
+    return to.addcmul_(a, b) if owned(to) and not torch.is_grad_enabled() else torch.addcmul(to, a, b)
 
 
 def _scores(sources: Sequence[Tensor], query: Tensor, eps: float, scale: float) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
-from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, summed
+from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, in_rows, mm, summed
 
 
 def mix(lanes: Tensor, matrix: Tensor) -> Tensor:
@@ -13,7 +13,10 @@ def mix(lanes: Tensor, matrix: Tensor) -> Tensor:
 
     lanes (n, ..., dim); matrix (m, n), the same for all tokens, or (..., m, n). Gives (m, ..., dim) in the dtype of the lanes.
     """
-    return _Mix.apply(lanes, matrix.to(lanes.dtype))
+    matrix = matrix.to(lanes.dtype)
+    if in_rows(lanes, matrix.dim() == 2):
+        return mm(matrix, lanes.reshape(lanes.shape[0], -1)).view(-1, *lanes.shape[1:])
+    return _Mix.apply(lanes, matrix)
 
 
 def plain(lanes: Tensor, matrix: Tensor) -> Tensor:

@@ -6,68 +6,128 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from skipway.ops._mode import again
+from skipway.ops._mode import again, owned
 
 LOWEST = -80.0          # exp of it is a normal number in float32: no row or column can sum to zero
 
 
-def sinkhorn(logits: Tensor, iterations: int = 20) -> Tensor:
+def sinkhorn(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor:
     """M_0 = exp(logits); `iterations` times M <- M / its column sums, M <- M / its row sums.
 
-    logits (..., n, n), rows first. Gives the last M: its rows sum to 1 exactly, its columns as well as the iterations made them.
-    Entries more than 80 below the largest of their column count as 80 below.
+    With a floor f, f is added to the entries after the first division, and to every later sum: M_0 = exp(logits) / its column sums + f, then M <- M /
+    (its row sums + f), and iterations - 1 times M <- M / (its column sums + f), M <- M / (its row sums + f).
+
+    logits (..., n, n), rows first. Gives the last M: without a floor its rows sum to 1 exactly, its columns as well as the iterations made them.
+    Without a floor, entries more than 80 below the largest of their column count as 80 below. Under torch.compile it is one operation of the graph:
+    unrolled, its 4 * `iterations` steps a sublayer keep a compiler busy for minutes.
     """
     n = logits.shape[-1]
     moved = logits.reshape(-1, n, n).movedim(0, -1).contiguous()        # tokens last: sums over lanes are then adds of whole vectors
-    return _Sinkhorn.apply(moved, iterations)[0].movedim(-1, 0).reshape(logits.shape)
+    made = _opaque(moved, iterations, floor)[0] if torch.compiler.is_compiling() else _Sinkhorn.apply(moved, iterations, floor)[0]
+    return made.movedim(-1, 0).reshape(logits.shape)
 
 
-def plain(logits: Tensor, iterations: int = 20) -> Tensor:
+def plain(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor:
     """The same, under autograd's own hand."""
-    m = (logits - logits.amax(-2, keepdim=True).detach()).clamp(min=LOWEST).exp()
-    for _ in range(iterations):
-        m = m / m.sum(-2, keepdim=True)
-        m = m / m.sum(-1, keepdim=True)
+    m = (logits - logits.amax(-2, keepdim=True).detach()).clamp(min=-torch.inf if floor else LOWEST).exp()
+    m = m / m.sum(-2, keepdim=True) + floor
+    m = m / (m.sum(-1, keepdim=True) + floor)
+    for _ in range(iterations - 1):
+        m = m / (m.sum(-2, keepdim=True) + floor)
+        m = m / (m.sum(-1, keepdim=True) + floor)
     return m
 
 
-def _forward(logits: Tensor, iterations: int) -> tuple[Tensor, ...]:
-    """The last M and all sums; logits are (n, n, tokens)."""
-    m = (logits - logits.amax(0)).clamp(min=LOWEST).exp()
-    sums = []
-    for _ in range(iterations):
-        for axis in (0, 1):
-            s = m.sum(axis, keepdim=True)
-            m = m / s
-            sums.append(s)
-    return m, *sums
+def _forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
+    """The last M, and what it was divided by at each step, (steps, n, tokens), columns and rows in turn; logits are (n, n, tokens)."""
+    m = logits.softmax(0) + floor if floor else (logits - logits.amax(0)).clamp(min=LOWEST).exp()
+    first = 1 if floor else 0                               # with a floor, the first division was the softmax's
+    if owned(logits) and not torch.is_grad_enabled():
+        sums = torch.ones(2 * iterations, *m.shape[1:], dtype=m.dtype, device=m.device)
+        for k, s in enumerate(_views(sums)[first:], first):
+            torch.sum(m, (k % 2,), True, out=s)
+            m.div_(s.add_(floor) if floor else s)
+        return m, sums
+    made = [torch.ones_like(m[0])] * first
+    for k in range(first, 2 * iterations):
+        s = m.sum(k % 2, keepdim=True) + floor
+        m = m / s
+        made.append(s.squeeze(k % 2))
+    return m, torch.stack(made)
+
+
+def _backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
+    """Walks back over M_{t-1} = M_t s_t. With Q_t = M_t dM_t, each step is Q_{t-1} = Q_t - M_t sum(Q_t), and Q_0 is the gradient of the logits:
+    nothing is divided. With a floor the last step is the softmax's, whose M lacks the floor."""
+    steps = list(enumerate(_views(sums)))[1 if floor else 0:][::-1]
+    q = m * g
+    if owned(g) and not torch.is_grad_enabled():
+        m, on = m.clone(), (torch.empty_like(m[:1]), torch.empty_like(m[:, :1]))
+        for k, s in steps:
+            q.addcmul_(m, torch.sum(q, (k % 2,), True, out=on[k % 2]), value=-1)
+            m.mul_(s)
+    else:
+        for k, s in steps:
+            q, m = torch.addcmul(q, m, q.sum(k % 2, keepdim=True), value=-1), m * s
+    if not floor:
+        return torch.where(logits - logits.amax(0) < LOWEST, 0.0, q)
+    q, start = q / m, m - floor
+    q = start * q
+    return q - start * q.sum(0)
+
+
+def _views(sums: Tensor) -> list[Tensor]:
+    """Each step's sums with the axis that they were taken over."""
+    columns, rows = sums[0::2].unsqueeze(1).unbind(0), sums[1::2].unsqueeze(2).unbind(0)
+    return [s for pair in zip(columns, rows) for s in pair]
 
 
 class _Sinkhorn(Function):
-    """Backward keeps the sums s_t and the last M, and walks back over M_{t-1} = M_t s_t. With Q_t = M_t dM_t, each step is
-    Q_{t-1} = Q_t - M_t sum(Q_t), and Q_0 is the gradient of the logits: nothing is divided."""
-
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(logits: Tensor, iterations: int) -> tuple[Tensor, ...]:
-        return _forward(logits, iterations)
+    def forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
+        return _forward(logits, iterations, floor)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[1:])
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int, float], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(inputs[0], *output)
+        ctx.floor = inputs[2]
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Tensor | None, None]:
+    def backward(ctx: Any, g: Tensor | None, _: Any) -> tuple[Tensor | None, None, None]:
         if g is None:
-            return None, None
-        logits, m, *sums = ctx.saved_tensors
+            return None, None, None
+        logits, m, sums = ctx.saved_tensors
         if again():
-            m, *sums = _forward(logits, len(sums) // 2)
-        q = m * g.contiguous()
-        for k in reversed(range(len(sums))):
-            q = torch.addcmul(q, m, q.sum(k % 2, keepdim=True), value=-1)
-            m = m * sums[k]
-        return torch.where(logits - logits.amax(0) < LOWEST, 0.0, q), None
+            m, sums = _forward(logits, len(sums) // 2, ctx.floor)
+        return _backward(g, logits, m, sums, ctx.floor), None, None
+
+
+@torch.library.custom_op("skipway::sinkhorn", mutates_args=())
+def _opaque(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
+    return _forward(logits, iterations, floor)
+
+
+@_opaque.register_fake
+def _(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(logits), logits.new_empty(2 * iterations, *logits.shape[1:])
+
+
+@torch.library.custom_op("skipway::sinkhorn_backward", mutates_args=())
+def _opaque_backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
+    return _backward(g, logits, m, sums, floor).contiguous()
+
+
+@_opaque_backward.register_fake
+def _(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
+    return torch.empty_like(logits, memory_format=torch.contiguous_format)
+
+
+def _gradient(ctx: Any, g: Tensor, _: Any) -> tuple[Tensor, None, None]:
+    return _opaque_backward(g, *ctx.saved_tensors, ctx.floor), None, None
+
+
+_opaque.register_autograd(_gradient, setup_context=_Sinkhorn.setup_context)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, summed
+from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, in_rows, mv, summed
 
 
 def write_lanes(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -37,10 +37,14 @@ class _Write(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
         y, weight = ctx.saved_tensors
-        return g, *by_branch(by_token(g), y, weight)
+        return g, *by_branch(g, y, weight)
 
 
 def by_branch(g: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of y and of its weights from that of the lanes, (tokens, n, dim)."""
+    """Gradients of y and of its weights from that of the lanes, (n, ..., dim)."""
+    if in_rows(g, weight.dim() == 1):
+        rows = g.reshape(g.shape[0], -1)
+        return mv(rows.mT, weight).view(y.shape), mv(rows, y.reshape(-1))
+    g = by_token(g)
     by_y = bmm(for_tokens(weight.unsqueeze(-2), g), g).view(y.shape)
     return by_y, summed(bmm(g, y.reshape(-1, y.shape[-1], 1)), weight)

@@ -39,7 +39,8 @@ class _Write(Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
-        return g, *by_branch(g, *ctx.saved_tensors)
+        y, weight = ctx.saved_tensors
+        return g, *by_branch(as_lanes(g, y), y, weight)
 
 
 class _Over(Function):

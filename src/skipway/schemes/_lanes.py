@@ -7,8 +7,10 @@ from skipway.ops.rms_linear import rms_linear
 from skipway.schemes._base import Scheme
 
 
-def born(x: Tensor, lanes: int) -> Tensor:
-    """n equal lanes, token by token in memory, as the operations on lanes leave them."""
+def born(x: Tensor, lanes: int, shared: bool = False) -> Tensor:
+    """n equal lanes, in memory as the operations leave them: token by token, or lane by lane where all tokens share their coefficients."""
+    if shared:
+        return x.expand(lanes, *x.shape).contiguous()
     return x.unsqueeze(-2).expand(*x.shape[:-1], lanes, -1).contiguous().movedim(-2, 0)
 
 

@@ -70,7 +70,7 @@ class AltUp(Scheme):
 
     def enter(self, x: Tensor) -> State:
         if not self.project:
-            return born(x, self.lanes), None
+            return born(x, self.lanes, shared=not self.dynamic), None
         others = product(x.unsqueeze(0).flatten(1, -2), self.enter_maps.to(x.dtype).mT).view(-1, *x.shape)
         return torch.cat([x.unsqueeze(0), _sized(others, x)]), None
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from skipway._errors import SchemeError
 from skipway.ops._autocast import product
+from skipway.ops.gated_read import gated_read
 from skipway.ops.write_lanes import write_lanes
 from skipway.schemes._base import Scheme, Traffic
 from skipway.schemes._lanes import born, several
@@ -65,9 +65,4 @@ class _Reader(nn.Module):
         self.up = nn.Parameter(0.02 * torch.randn(lanes * dim, rank))
 
     def forward(self, stream: Tensor) -> tuple[Tensor, Tensor]:
-        n, dim = self.gain.shape
-        wide = torch.promote_types(stream.dtype, torch.float32)
-        u = F.rms_norm(stream.movedim(0, -2).to(wide), (dim,), eps=self.eps) * self.gain
-        flat = u.flatten(-2)
-        gate = product(F.silu(product(flat, self.down.to(wide).mT) / n), self.up.to(wide).mT).sigmoid()
-        return (gate.unflatten(-1, (n, dim)) * u).mean(-2), flat
+        return gated_read(stream, self.gain, self.down, self.up, self.eps)

@@ -46,7 +46,7 @@ class Hyper(Scheme):
         self.traffic = Traffic((3 if dynamic else 2) * n + 2, n + 2)
 
     def enter(self, x: Tensor) -> Tensor:
-        return born(x, self.lanes)
+        return born(x, self.lanes, shared=not self.dynamic)
 
     def read(self, stream: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         a: Tensor = self.read_weight

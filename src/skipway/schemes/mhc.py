@@ -25,7 +25,6 @@ from skipway._errors import SchemeError
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.read_mix import read_mix
 from skipway.ops.sinkhorn import sinkhorn
-from skipway.ops.sinkhorn_floored import sinkhorn_floored
 from skipway.ops.write_over import write_over
 from skipway.schemes._base import Scheme, Traffic
 from skipway.schemes._lanes import born, gated, one_of, several
@@ -66,12 +65,9 @@ class ManifoldHyper(Scheme):
         z, lanes = gated(stream, self.phi, self.eps)
         (p, q, r), (c_p, c_q, c_r), (s_p, s_q, s_r) = z.split([n, n, n * n], -1), self.bias.split([n, n, n * n]), self.alpha
         logits = (r * s_r + c_r).unflatten(-1, (n, n))
-        mixer = self._mixer(logits.mT if self.transposed else logits)
+        mixer = sinkhorn(logits.mT if self.transposed else logits, self.iterations, self.floor)
         x, mixed = read_mix(lanes, (p * s_p + c_p).sigmoid() + self.floor, mixer)
         return self.norm(x), (mixed, 2 * (q * s_q + c_q).sigmoid())
-
-    def _mixer(self, logits: Tensor) -> Tensor:
-        return sinkhorn_floored(logits, self.iterations, self.floor) if self.floor else sinkhorn(logits, self.iterations)
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         mixed, q = memo
