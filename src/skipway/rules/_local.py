@@ -55,8 +55,9 @@ class Branch:
         """Whether shortcut and branch are operands of one add of one state that holds finite numbers."""
         join, g = self.place.join, self.real.graph
         held, shape = self.real.value(self.start), g.nodes[join.node].shape
-        return (not join.folded and join.kind == "identity" and not g.marks[join.shortcut] & MIXED and held.is_floating_point()
-                and held.numel() > 1 and bool(held.isfinite().all()) and g.nodes[join.shortcut].shape == shape
+        mixed = join.node in g.reads or g.marks[join.shortcut] & MIXED
+        return (not join.folded and join.kind == "identity" and not mixed and held.is_floating_point() and held.numel() > 1
+                and bool(held.isfinite().all()) and g.nodes[join.shortcut].shape == shape
                 and _spreads(g.nodes[self.target].shape, shape) and self.index is not None)
 
     @cached_property

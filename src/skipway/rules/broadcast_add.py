@@ -35,7 +35,7 @@ def check(facts: Facts) -> Iterator[Hit]:
     for spot in facts.spots:
         join = spot.place.join
         a, b, out = g.nodes[join.shortcut].shape, g.nodes[join.branch].shape, g.nodes[join.node].shape
-        if join.branch == join.node or a == b or spot.flow.stream is None or spot.flow.stream.lanes > 1 or join.folded:
+        if join.branch == join.node or a == b or spot.flow.stream is None or spot.flow.stream.lanes > 1 or join.folded or join.node in g.reads:
             continue
         width = 1 if len(a) > 3 else -1
         if out == a and len(a) == len(b) and a[width] == b[width]:

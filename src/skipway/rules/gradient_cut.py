@@ -64,13 +64,19 @@ def _cuts(real: Real, grads: Gradients, flow: Flow) -> Iterator[Hit]:
             lost = _lost(real, grads, [p for p in flow.places[:k] if p.join.node <= base])
             if lost:
                 yield _hit(real, grads, "stream", _cut_on(real, grads, place.join.shortcut, base), joins[base], place, lost)
-        elif place.join.shortcut != base and not place.join.folded and not grads.reaches(place.join.shortcut, base):
+        elif not _beside(real, place, base) and not grads.reaches(place.join.shortcut, base):
             yield _hit(real, grads, "shortcut", _cut_on(real, grads, place.join.shortcut, base), place, place, [])
         elif place.join.node in grads.alive:
             lost = _lost(real, grads, [place])
             if lost and not any(grads.reaches(place.join.node, leaf) for leaf in _leaves(real, grads, place)):
                 yield _hit(real, grads, "branch", _cut_on(real, grads, place.join.branch, base), place, place, lost)
     yield from _tail(real, grads, flow)
+
+
+def _beside(real: Real, place: Place, base: int) -> bool:
+    """Whether the shortcut is the state itself, or a value that is kept beside it to be read over depth."""
+    shortcut = place.join.shortcut
+    return shortcut == base or bool(place.join.folded) or real.graph.state[shortcut] in real.graph.written
 
 
 def _dead(real: Real, grads: Gradients, flow: Flow) -> Iterator[Hit]:

@@ -4,7 +4,7 @@ Signal is a floating value that depends on an input. Masks, position and rotary 
 multiplying by them leaves a value what it is, so such adds are no joins.
 """
 
-from skipway.wiring import lanes
+from skipway.wiring import depth, fractions, lanes
 from skipway.wiring import operations as ops
 from skipway.wiring.joins import Joins
 from skipway.wiring.labels import HANDLERS, learned
@@ -16,10 +16,16 @@ from skipway.wiring.states import INVERSE, MATRIX, NOISE, ROOT, STORED, State
 class Graph:
     """Labels of every node of a record, and the joins among them. Lists are indexed by node number."""
 
-    def __init__(self, record: Record, stems: frozenset[int] = frozenset()) -> None:
+    def __init__(self, record: Record, stems: frozenset[int] = frozenset(), reads: depth.Reads | None = None,
+                 cuts: frozenset[int] = frozenset()) -> None:
         n = len(record.nodes)
         self.record = record
         self.stems = stems                                      # leaves that start a stream besides the inputs
+        self.reads = reads or {}                                # reads over depth
+        self.cuts = cuts                                        # views and parts of channels that are lanes
+        self.parts: dict[int, int] = {}                         # node that is a part of a stream's channels -> number of parts
+        self.written: dict[State, State] = {}                   # value that a read over depth had -> the state of the stream from then on
+        self.held: dict[State, int] = {}                        # the same value -> the node that the read had
         self.nodes = record.nodes
         self.depends = bytearray(n)                             # on a principal input
         self.signal = bytearray(n)                              # and floating
@@ -90,9 +96,16 @@ class Graph:
                 self.signal[n] = 0
                 self._side(node)
             return
-        HANDLERS.get(op, learned.other)(self, node, signals)
+        if n in self.reads:
+            depth.label(self, node, self.reads[n])
+        elif n in self.cuts:
+            fractions.born(self, node)
+        else:
+            HANDLERS.get(op, learned.other)(self, node, signals)
         if self.lane:
             lanes.follow(self, node, signals)
+        if self.parts:
+            fractions.follow(self, node, signals)
 
     def _side(self, node: Node) -> None:
         """Weights and tables: remember what a norm or a mask needs to know of them."""

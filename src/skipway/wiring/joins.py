@@ -7,6 +7,7 @@ partner is not linear. Everything else is a sum of branches.
 
 from typing import TYPE_CHECKING, Any
 
+from skipway.wiring import fractions
 from skipway.wiring import operations as ops
 from skipway.wiring.states import CONSTANT, GATED, MIXED, MOVED, PART, Join, Region, State
 
@@ -34,7 +35,10 @@ class Joins:
         sa, sb = g.state[a], g.state[b]
         assert sa is not None and sb is not None
         if sa is sb:
-            self._same(node, a, b, fa, fb)
+            if not fractions.mix(g, node, a, b):
+                self._same(node, a, b, fa, fb)
+            return
+        if fractions.sibling(g, node, a, b) or self._grows(node, a, b, fa, fb):
             return
         if self._double(node, a, b, fa, fb) or self._double(node, b, a, fb, fa) or self._shards(node, a, b, fa, fb):
             return
@@ -84,7 +88,29 @@ class Joins:
             g.fresh(node, "sum")
             g.terms[n] = (base,)
 
+    def write(self, node: "Node", shortcut: int, branches: list[int], regions: list[Region], before: State) -> None:
+        """A read over depth that has values of sublayers for the first time: they join the stream."""
+        region = regions[0]
+        if len(regions) > 1:
+            region = Region(sorted({n for r in regions for n in r.nodes}), set().union(*[r.hits for r in regions]), True)
+        after = self.graph.fresh(node, "join", before)
+        self.graph.marks[node.id] = MIXED
+        self._keep(Join(node.id, shortcut, branches[0] if len(branches) == 1 else node.id, region, before, after, "identity", 1.0))
+
     # the cases
+
+    def _grows(self, node: "Node", a: int, b: int, fa: float | None, fb: float | None) -> bool:
+        """One operand is kept for reads over depth, and the other was computed from a read that had it."""
+        g = self.graph
+        for shortcut, branch, factor, other in ((a, b, fa, fb), (b, a, fb, fa)) if g.written else ():
+            own = g.state[shortcut]
+            before = g.written.get(own) if own is not None else None
+            region = self.reach(branch, before) if before is not None else None
+            if own is not None and before is not None and region is not None and region.learned:
+                self._join(node, shortcut, branch, factor, region, before, "identity", other)
+                self.found[-1].gain = factor if g.gain[shortcut] == g.gain[g.held[own]] else None
+                return True
+        return False
 
     def _same(self, node: "Node", a: int, b: int, fa: float | None, fb: float | None) -> None:
         """Both operands carry one state."""

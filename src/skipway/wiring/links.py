@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from skipway.wiring.depth import only_read
 from skipway.wiring.states import State
 from skipway.wiring.structure import Link
 
@@ -102,7 +103,7 @@ class _Finder:
         g = self.g
         out = []
         for node in g.nodes:
-            if node.op not in ("cat", "stack") or not g.signal[node.id]:
+            if node.op not in ("cat", "stack") or not g.signal[node.id] or only_read(g, node.id):
                 continue
             parts = [self.origins[i] for i in node.ins if self.origins[i]]
             kept = [p[0] for p in parts if len(p) == 1 and any(self._after(spot, p[0]) for other in parts for spot in other)]

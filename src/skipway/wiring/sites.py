@@ -312,7 +312,7 @@ def shortcut_of(g: "Graph", join: Join, post: set[State]) -> str:
     """One of the kinds of a shortcut. `post`: states whose norm is a post-norm. A norm behind the stem is part of the stem."""
     if join.kind == "projection":
         return "projection"
-    if g.marks[join.shortcut] & MIXED:
+    if g.marks[join.shortcut] & MIXED or join.node in g.reads:
         return "mixed"
     state = join.before
     if state.via == "norm" and state.prev is not None:

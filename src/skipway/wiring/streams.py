@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from skipway.wiring.depth import only_read
 from skipway.wiring.drops import dropped
 from skipway.wiring.sites import Place, Term, scale_of, shortcut_of
 from skipway.wiring.states import DROPPED, PART, RANDOM, Join, State
@@ -256,7 +257,7 @@ def _stream(g: "Graph", flow: Flow, taken: dict[str, int], stems: dict[State, in
         layer = blocks.setdefault(block_of(g, place), len(blocks))
         sites.append(_site(g, place, index, layer, post, after, drops))
         after[place.join.after] = index + 1
-    lanes = g.mixed.get(flow.root, 1) if any(p.join.node in g.lane for p in flow.places) else 1
+    lanes = g.mixed.get(flow.root, 1) if any(p.join.node in g.lane or p.join.node in g.parts for p in flow.places) else 1
     base = _name(calls[g.nodes[flow.root.node].call].path, [p.module for p in flow.places])
     taken[base] = taken.get(base, 0) + 1
     name = base if taken[base] == 1 else f"{base} {taken[base]}"
@@ -358,7 +359,7 @@ def final_norm(g: "Graph", flow: Flow, stems: dict[State, int]) -> str | None:
         state = g.state[node.id]
         if state is None or state.norm is None or state.node != node.id or node.id in regions or not state.has(after):
             continue
-        if stems.get(state) == g.record.calls[state.norm.call].parent:
+        if only_read(g, node.id) or stems.get(state) == g.record.calls[state.norm.call].parent:
             continue                                    # a norm and the stem of the next stream in one forward: a transition
         halved = len(node.shape) == len(g.nodes[after.node].shape) and math.prod(node.shape) * 2 >= size
         if not g.marks[state.norm.source] & PART and ((math.prod(node.shape) * lanes >= size and _passes(state, after, through))

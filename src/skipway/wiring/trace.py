@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from skipway.wiring import depth, fractions
 from skipway.wiring.forward import How, record
 from skipway.wiring.graph import Graph
 from skipway.wiring.links import links
@@ -19,13 +20,20 @@ from skipway.wiring.structure import Wiring
 
 
 def label(found: Record) -> Graph:
-    """The labelled graph of a record, with tables that turn out to be streams counted as inputs."""
+    """The labelled graph of a record, with tables that turn out to be streams counted as inputs, and reads over depth as such."""
     graph = Graph(found)
     for _ in range(8):
         stem = next_stem(graph)
         if stem is None or stem in graph.stems:
             break
         graph = Graph(found, graph.stems | {stem})
+    reads = depth.find(graph)
+    graph = Graph(found, graph.stems, reads) if reads else graph
+    cuts = fractions.find(graph)
+    if cuts:
+        tried = Graph(found, graph.stems, reads, cuts)
+        kept = fractions.kept(tried)
+        graph = tried if kept == cuts else Graph(found, graph.stems, reads, kept) if kept else graph
     return graph
 
 

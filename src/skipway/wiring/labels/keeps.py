@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from skipway.wiring import lanes
+from skipway.wiring import fractions, lanes
 from skipway.wiring import operations as ops
 from skipway.wiring.labels import norms
 from skipway.wiring.labels.nodes import narrower, numel, oldest, scalar
 from skipway.wiring.record import Node
-from skipway.wiring.states import CONSTANT, DROPPED, GATED, INVERSE, MOVED, NARROWED, NOISE, PART, RANDOM, ROOT, SCALAR, STORED, VECTOR
+from skipway.wiring.states import CONSTANT, DROPPED, GATED, INVERSE, MIXED, MOVED, NARROWED, NOISE, PART, RANDOM, ROOT, SCALAR, STORED, VECTOR
 
 if TYPE_CHECKING:
     from skipway.wiring.graph import Graph
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 def identity(g: "Graph", node: Node, signals: list[int]) -> None:
     op, source = node.op, signals[0]
-    if op in ops.SPLITS:
+    if op in ops.SPLITS and numel(node) < numel(g.nodes[source]):
         g.fresh(node, "part", g.state[source])
         g.linear[node.id], g.gate[node.id] = g.linear[source], g.gate[source]
         return
     mark = 0
-    if op in ops.PARTS and node.shape != g.nodes[source].shape:
+    whole = numel(node) == numel(g.nodes[source]) and (op in ops.SPLITS or g.marks[source] & MIXED)
+    if op in ops.PARTS and node.shape != g.nodes[source].shape and not whole:
         mark = PART
     if op in ops.MOVES:
         mark |= MOVED
@@ -55,6 +56,7 @@ def cat(g: "Graph", node: Node, signals: list[int]) -> None:
     if len(states) == 1 and node.op == "cat":
         g.carry(node, biggest)
         g.marks[node.id] = g.marks[node.id] & ~PART | (MOVED if len(signals) > 1 else 0)
+        fractions.gathered(g, node, signals)
         return
     if node.op == "stack":
         stack(g, node, signals)
@@ -66,6 +68,7 @@ def cat(g: "Graph", node: Node, signals: list[int]) -> None:
 def stack(g: "Graph", node: Node, signals: list[int]) -> None:
     if len({g.state[i] for i in signals}) == 1:
         g.carry(node, signals[0])
+        fractions.gathered(g, node, signals)
     else:
         states = [s for i in signals if (s := g.state[i])]
         lanes_end = next((s for s in states if s.root in g.mixed), None)
