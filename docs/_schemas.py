@@ -13,6 +13,8 @@ from typing import Any
 
 from skipway.checks.records import Finding, Report, RuleText
 from skipway.cli.diff import SCHEMA as DIFF
+from skipway.lab import Study, Variant, _sections, stats
+from skipway.lab import records as lab
 from skipway.probing.table import SCHEMA as PROBE
 from skipway.probing.table import Row, Summary, Table
 from skipway.report._load import DEFAULTS
@@ -50,7 +52,9 @@ def schemas() -> dict[str, str]:
         "wiring.schema.json": page("wiring", whole, wiring),
         "report.schema.json": page("report", report, {**parts, "Wiring": whole, **wiring}),
         "diff.schema.json": page("diff", diff, {"Side": SIDE, "Difference": record(Difference)}),
-        "probe.schema.json": page("probe", *probe(whole, wiring))}
+        "probe.schema.json": page("probe", *probe(whole, wiring)),
+        "compare.schema.json": page("compare", *compare()),
+        "study.schema.json": study()}
 
 
 def probe(wiring: dict[str, Any], parts: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -65,6 +69,29 @@ def probe(wiring: dict[str, Any], parts: dict[str, Any]) -> tuple[dict[str, Any]
             of["type"] = ["number", "string", "null"]
             of["pattern"] = "^(nan|inf|-inf)$"
     return table, {**made, "Wiring": wiring, **parts}
+
+
+def compare() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The schema of a comparison's record and of its parts. A trial that has not ended has the fields of `TrialRow` alone."""
+    kinds = (_sections.TaskFacts, _sections.Summary, _sections.Rate, _sections.Answer, _sections.Threshold, _sections.Claim, _sections.TrialRow,
+             stats.Comparison, stats.Design, stats.Difference, stats.Interval, lab.Arm, lab.Point, lab.Depth, lab.Readout, lab.Measure)
+    made = {kind.__name__: record(kind) for kind in kinds}
+    row, outcome = made["TrialRow"], record(lab.Outcome)
+    row["properties"] = {**row["properties"], **{k: v for k, v in outcome["properties"].items() if k not in row["properties"]}}
+    row["properties"]["state"] = {"enum": list(lab.STATES), "description": row["properties"]["state"]["description"]}
+    made["Threshold"]["properties"]["relation"] = {"enum": ["<=", ">="]}
+    return record(_sections.Record, {"schema": {"const": lab.SCHEMA}}), made
+
+
+def study() -> str:
+    """The schema of a study file, for editors: from the pydantic model, with the comments beside its fields."""
+    made = Study.model_json_schema()
+    for kind, properties in ((Study, made["properties"]), (Variant, made["$defs"]["Variant"]["properties"])):
+        for name, said in comments(kind).items():
+            if name in properties:
+                properties[name]["description"] = said
+    head = {"$schema": DIALECT, "$id": "urn:skipway:schema:study", "title": "skipway compare study file"}
+    return json.dumps({**made, **head}, indent=2) + "\n"
 
 
 def page(name: str, whole: dict[str, Any], parts: dict[str, Any]) -> str:

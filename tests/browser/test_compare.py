@@ -12,7 +12,8 @@ from ..report import studies
 from .conftest import Browser
 
 TAB, ENTER, SPACE, RIGHT, END, ESCAPE = "\ue004", "\ue007", " ", "\ue014", "\ue010", "\ue00c"
-MADE = {"small": studies.small, "large": studies.large, "grouped": studies.grouped, "bare": studies.bare, "hostile": studies.hostile}
+MADE = {"small": studies.small, "large": studies.large, "grouped": studies.grouped, "bare": studies.bare, "hostile": studies.hostile,
+        "claimed": studies.claimed}
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, pathlib.Path]:
 
 @pytest.mark.parametrize(("name", "width", "theme"), [
     ("small", 360, "dark"), ("large", 1280, "light"), ("grouped", 1280, "dark"), ("bare", 360, "light"), ("hostile", 1280, "light"),
-    ("hostile", 360, "dark")])
+    ("hostile", 360, "dark"), ("claimed", 360, "light")])
 def test_it_is_quiet_asks_for_nothing_and_all_can_read_it(
     name: str, width: int, theme: str, browser: Browser, axe: str, pages: dict[str, pathlib.Path], tmp_path: pathlib.Path,
 ) -> None:

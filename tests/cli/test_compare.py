@@ -89,14 +89,38 @@ def test_a_study_file_with_options_over_it(tmp_path: pathlib.Path) -> None:
     assert (code, said) == (2, "") and f"{file}:2: seeds: want a valid integer" in told.replace("\n", " ")
 
 
+def test_a_preset_prints_its_claim_and_whether_it_held(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from skipway.lab import presets
+    code, said, _ = skipway("--preset", "lanes", "--dry-run")
+    member = presets.load("lanes")
+    assert code == 0 and said.startswith(f"preset lanes: {member.CLAIM}\n  source: {member.SOURCE}\ntask text") and "mhc:lanes=4" in said
+    small = {"task": TASK, "depth": 1, "width": 8, "heads": 2, "batch": 4, "steps": 20, "lr": 1e-2, "seeds": 2, "probes": 2}
+    monkeypatch.setattr(presets.load("classroom"), "STUDY", small)
+    monkeypatch.chdir(tmp_path)
+    code, said, _ = skipway("--preset", "classroom", "--workers", 1)
+    assert code == 0 and "\nCLAIM FAILED: Six blocks" in said and "failed  share of seeds in which pre_norm learned" in said
+    code, said, _ = skipway("--report", "compare-classroom", "--json")
+    claim = json.loads(said)["claim"]
+    assert code == 0 and claim["held"] is False and [c["held"] for c in claim["checks"]][-1] is True
+    assert "classroom: claim failed" in (tmp_path / "compare-classroom" / "report.html").read_text()
+
+
 @pytest.mark.parametrize(("arguments", "part"), [
     ([], "no task: want one of copy, digits"),
     (["cpoy"], "unknown task 'cpoy'; did you mean copy"),
-    (["copy", "--variants", "pre_nrom"], "unknown scheme 'pre_nrom'; did you mean pre_norm"),
+    (["copy", "--variants", "pre_nrom"], "unknown variant 'pre_nrom'; did you mean pre_norm"),
     (["copy", "--variants", "hyper:lnes=4"], "unknown option 'lnes'; did you mean lanes"),
     (["copy", "--seeds", "0"], "--seeds: seeds: want greater than 0"),
     (["copy", "--lr", "1e-3,fast"], "--lr: lr.1: want a valid number"),
     (["copy", "--optimizer", "adam"], "--optimizer: optimizer: want 'adamw', 'sgd' or 'muon', got 'adam'"),
+    (["copy", "--variants", "lama:scheme=rezero"], "unknown variant 'lama'; did you mean llama"),
+    (["copy", "--variants", "vit"], "variant vit: vit reads pixel_values, and task copy gives token ids; take another model or task"),
+    (["copy", "--variants", "bert"], "variant bert: its output at a token depends on later tokens"),
+    (["copy", "--measure", "updates"], "unknown measure 'updates'; did you mean update"),
+    (["--preset", "clasroom"], "unknown preset 'clasroom'; did you mean classroom"),
+    (["copy", "--preset", "classroom"], "--preset classroom has a task of its own; leave copy out"),
+    (["--preset", "classroom", "--seeds", "9"], "preset classroom fixes seeds, on which its thresholds rest; leave seeds out"),
+    (["--report", "."], ".: no study there (it has no study.sqlite); give the folder that --out named"),
     (["copy", "--engine", "rai"], "unknown engine 'rai'"),
     (["copy", "--resume", "x"], "--resume takes the study as it is in the folder; leave copy out"),
     (["--report", "x", "--seeds", "3"], "leave --seeds out"),
@@ -121,6 +145,20 @@ def test_a_folder_that_cannot_be_written(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     code, said, told = skipway("copy", "--out", tmp_path / "file" / "study")
     assert (code, said) == (2, "") and f"{tmp_path / 'file'}: Not a directory; choose a folder that may be written to" in told
+
+
+def test_a_folder_that_holds_a_study_is_not_begun_anew(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "study.sqlite").write_bytes(b"anything")
+    code, said, told = skipway("copy", "--out", tmp_path)
+    assert (code, said) == (2, "") and f"it already holds a study; go on with --resume {tmp_path}, or choose another folder" in told
+    assert (tmp_path / "study.sqlite").read_bytes() == b"anything"
+
+
+def test_a_data_file_that_is_too_short(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "short.txt").write_text("a few words\n")
+    code, said, told = skipway("text", "--data", tmp_path / "short.txt", "--out", tmp_path / "s")
+    assert (code, said) == (2, "") and "short.txt is too short" in told and "give a longer file, or a smaller length" in told
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_part_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

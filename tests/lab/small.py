@@ -13,7 +13,7 @@ def arm(**fields: Any) -> Arm:
         "data": None, "depth": 1, "width": 8, "heads": 2, "norm": "layer_norm", "init": "lecun", "dtype": "float32",
         "batch": 4, "steps": 12, "warmup": 2, "schedule": "cosine", "optimizer": "adamw", "weight_decay": 0.01, "clip": 1.0, "evaluate": 4,
         "held_out": 2, "probes": (0, 12), "checkpoint": 5, "device": "cpu"}
-    return Arm(**{**usual, **fields})
+    return Arm(**{**usual, "kind": "factory" if fields.get("factory") else "scheme", **fields})
 
 
 def outcome(final: float | None, state: str = "finished", **fields: Any) -> Outcome:

@@ -48,7 +48,7 @@ def test_defaults_are_the_tasks_own_and_scale_with_the_steps() -> None:
 
 
 @pytest.mark.parametrize(("fields", "part"), [
-    ({"variants": ["pre_nrom"]}, "unknown scheme 'pre_nrom'; did you mean pre_norm"),
+    ({"variants": ["pre_nrom"]}, "unknown variant 'pre_nrom'; did you mean pre_norm"),
     ({"variants": ["hyper:lnes=4"]}, "unknown option 'lnes'; did you mean lanes"),
     ({"variants": ["plain:x=1"]}, "scheme plain: it has none"),
     ({"variants": ["pre_norm", "pre_norm"]}, "variant 'pre_norm' stands 2 times"),

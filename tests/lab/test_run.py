@@ -165,6 +165,78 @@ def test_a_disk_that_takes_no_checkpoint_stops_cleanly(tmp_path: pathlib.Path) -
     assert lab.resume(tmp_path / "s", workers=1)["complete"]
 
 
+def test_a_store_that_takes_no_more_rows_stops_cleanly_and_goes_on(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills while the study runs: what ended before is kept, and with room again it goes on to the same numbers."""
+    real = Store.ended
+    calls: list[int] = []
+
+    def full(self: Store, trial: Any, outcome: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            pages = self.db.execute("PRAGMA page_count").fetchone()[0]
+            self.db.execute(f"PRAGMA max_page_count = {pages}")
+        real(self, trial, outcome)
+
+    monkeypatch.setattr(Store, "ended", full)
+    with pytest.raises(StoreError, match=f"the disk is full; what was finished is kept. Make room, .* compare --resume {tmp_path / 's'}"):
+        lab.run(lab.Study(**SMALL, evaluate=1), tmp_path / "s", workers=1)
+    monkeypatch.setattr(Store, "ended", real)
+    store = Store(tmp_path / "s")
+    before, states = store.outcomes(), [state for state, _ in store.states().values()]
+    store.close()
+    assert 2 <= len(before) < 8 and {o.state for o in before.values()} == {"finished"} and "failed" not in states
+    record = lab.resume(tmp_path / "s", workers=1)
+    store = Store(tmp_path / "s")
+    after = store.outcomes()
+    store.close()
+    assert record["complete"] and all(after[t] == o for t, o in before.items()) and len(after) == 8
+
+
+def test_further_files_are_written_when_asked(tmp_path: pathlib.Path) -> None:
+    from skipway.report import comparison
+    study = lab.Study(**{**SMALL, "seeds": 1, "lr": 1e-3, "steps": 4, "probes": 0})
+    record = lab.run(study, tmp_path / "s", workers=1, files=comparison)
+    page = (tmp_path / "s" / "report.html").read_text()
+    assert record["comparisons"][0]["sentence"].replace("'", "&#39;")[:40] in page and dict(comparison(record))["report.html"].decode() == page
+    lab.run(study, tmp_path / "bare", workers=1)
+    assert not (tmp_path / "bare" / "report.html").exists()
+
+
+SCHEMAS = pathlib.Path(__file__).parents[2] / "docs" / "schema"
+
+
+def problems(name: str, value: Any) -> list[str]:
+    import jsonschema
+    schema = json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return [f"{'/'.join(map(str, e.absolute_path))}: {e.message}" for e in jsonschema.Draft202012Validator(schema).iter_errors(value)]
+
+
+def test_a_report_meets_its_schema(whole: "tuple[pathlib.Path, dict[str, Any]]") -> None:
+    _, record = whole
+    assert problems("compare", record) == []
+    schema = json.loads((SCHEMAS / "compare.schema.json").read_text(encoding="utf-8"))
+    assert set(record) == set(schema["properties"])
+    for section, part in (("arms", "Arm"), ("summary", "Summary"), ("rates", "Rate"), ("comparisons", "Comparison"), ("answers", "Answer"),
+                          ("trials", "TrialRow")):
+        assert set(record[section][0]) == set(schema["$defs"][part]["properties"]), section
+    assert problems("study", record["study"]) == []
+
+
+@pytest.mark.parametrize("path", ["schema", "complete", "threshold", "claim", "task.chance", "arms.0.depth", "summary.0.loss.mean", "rates.0.lr",
+                                  "comparisons.0.verdict", "trials.0.state", "trials.0.points.0.step", "study"])
+def test_a_spoiled_report_does_not(path: str, whole: "tuple[pathlib.Path, dict[str, Any]]") -> None:
+    record = json.loads(json.dumps(whole[1]))
+    *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    at: Any = record
+    for part in way:
+        at = at[part]
+    at[last] = "spoiled"
+    assert problems("compare", record)
+    del at[last]
+    assert problems("compare", record)
+
+
 @pytest.mark.slow
 def test_a_sequential_study_adds_seeds_until_decided(tmp_path: pathlib.Path) -> None:
     variants = ["pre_norm", {"name": "slow", "variant": "pre_norm", "lr": [1e-6]}, {"name": "twin", "variant": "pre_norm"}]

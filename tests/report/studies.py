@@ -60,7 +60,8 @@ def study(arms: "list[Arm]", seeds: int = 5, rates: "tuple[float, ...]" = (3e-4,
                 lost = number == len(arms) - 1 and lr == max(rates) and len(rates) > 1 and seed % 2 == 0
                 floor = 0.2 + 0.9 * (number == 1) + 0.001 * number
                 outcomes[Trial(one.name, lr, seed)] = outcome(rng, one, lr, floor, 260 if lost else None)
-    known = {"study": {"task": "copy:length=16", "seeds": seeds}, "task": {"name": "copy", "score": "accuracy", "chance": 3.0},
+    task = {"name": "copy", "options": {}, "data": None, "score": "accuracy", "chance": 3.0, "fingerprint": "0"}
+    known = {"study": {"task": "copy:length=16", "seeds": seeds}, "task": task,
              "threshold": 1.5, "design": {"alpha": 0.05, "first": seeds, "last": seeds}, "fixed_rates": None,
              "environment": {"git": {"commit": "abc"}, "torch": "2.14"}}
     states = {t: (o.state, o.reason) for t, o in outcomes.items()}
@@ -89,6 +90,12 @@ def bare() -> dict[str, Any]:
     return study([arm("file.py:build", True, wiring={}, scheme=None, factory="file.py:build")], seeds=1, rates=(1e-3,))
 
 
+def claimed() -> dict[str, Any]:
+    """A preset's study: two of its three numbers are as claimed."""
+    arms = [arm("none:normed=true", True, measures=("update",)), arm("pre_norm", measures=("update",))]
+    return study(arms, study={"task": "copy", "seeds": 5, "preset": "classroom"})
+
+
 def hostile() -> dict[str, Any]:
     """Every name and text is somebody's bad joke; one trial failed with another, one has not ended."""
     names = samples.NASTY[:-1]
@@ -104,4 +111,6 @@ def hostile() -> dict[str, Any]:
     made["task"] = {**made["task"], "name": samples.SCRIPT, "score": samples.IMAGE}
     made["environment"] = {samples.SCRIPT: {samples.IMAGE: samples.QUOTES}}
     made["answers"] = [{**a, "question": samples.SCRIPT} for a in made["answers"]]
+    made["claim"] = {"preset": samples.SCRIPT, "claim": samples.IMAGE, "source": samples.QUOTES, "held": None, "checks": [
+        {"what": samples.SCRIPT, "value": None, "relation": "<=", "bound": 1.0, "held": False}]}
     return made

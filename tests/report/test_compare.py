@@ -17,7 +17,8 @@ from skipway.report._probe._axes import axis
 
 from . import samples, studies
 
-MADE = {"small": studies.small, "grouped": studies.grouped, "bare": studies.bare, "hostile": studies.hostile, "large": studies.large}
+MADE = {"small": studies.small, "grouped": studies.grouped, "bare": studies.bare, "hostile": studies.hostile, "large": studies.large,
+        "claimed": studies.claimed}
 
 
 class Reader(html.parser.HTMLParser):
@@ -183,6 +184,17 @@ def test_a_large_study_fits() -> None:
     text = page.render(studies.study(arms, rates=(1e-3,)))
     assert 200_000 < len(text.encode()) < page.LARGEST and "more rows are not on this page; curves.csv has them all" in text
     assert "arm-23" in text
+
+
+def test_a_presets_claim_is_on_the_page(pages: dict[str, str]) -> None:
+    record, text = studies.claimed(), pages["claimed"]
+    claim = record["claim"]
+    assert [c["held"] for c in claim["checks"]] == [False, True, False] and claim["held"] is False
+    said = " ".join("".join(Reader(text).text).split())
+    assert claim["claim"] in said and claim["source"] in said and "classroom: claim failed" in said
+    rows = [{k: c.text for k, c in row.cells.items()} for row in _tables.preset(record, 99).rows]
+    assert [r["held"] for r in rows] == ["yes" if c["held"] else "no" for c in claim["checks"]] and rows[0]["relation"] == "<="
+    assert 'id="preset"' not in pages["small"]
 
 
 def test_an_incomplete_study_and_a_failed_trial_are_told(pages: dict[str, str]) -> None:

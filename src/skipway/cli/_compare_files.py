@@ -7,7 +7,7 @@ import typer
 
 from skipway.report._escape import plain
 
-PAGE, PICTURES = "report.html", "figures"
+PAGE = "report.html"
 
 
 def write(folder: pathlib.Path, record: dict[str, Any]) -> pathlib.Path:
@@ -16,12 +16,11 @@ def write(folder: pathlib.Path, record: dict[str, Any]) -> pathlib.Path:
     Without matplotlib there are no pictures, and a line on stderr says so.
     """
     from skipway.lab._report import put
-    from skipway.report._compare import html, pictures
-    put(folder, PAGE, html.render(record).encode())
-    if pictures.ready():
-        for name, data in pictures.render(record):
-            put(folder, f"{PICTURES}/{name}", data)
-    else:
+    from skipway.report import comparison
+    from skipway.report._compare import pictures
+    for name, data in comparison(record):
+        put(folder, name, data)
+    if not pictures.ready():
         typer.echo("no PNG and SVG files of the figures: they need matplotlib; pip install 'skipway[plot]', then skipway compare --report "
                    f"{plain(str(folder))}", err=True)
     return folder / PAGE

@@ -21,8 +21,17 @@ def text(plan: "Plan") -> str:
     head = f"task {plain(str(plan.study.task), 200)}, seeds {plan.seeds[0]} to {plan.seeds[-1]}"
     more = f", then one seed more at a time until decided, at most {plan.study.max_seeds}" if plan.study.until_decided else ""
     many = len(plan.trials)
-    return "\n".join([head + more, table(rows), *notes,
+    return "\n".join([*_claim(plan), head + more, table(rows), *notes,
                       f"{many} trials, {plan.workers} at once: about {duration(plan.seconds)}{' until the first look' if more else ''}", ""])
+
+
+def _claim(plan: "Plan") -> list[str]:
+    """A preset's, before anything runs."""
+    if plan.study.preset is None:
+        return []
+    from skipway.lab import presets
+    member = presets.load(plan.study.preset)
+    return [f"preset {plan.study.preset}: {member.CLAIM}", f"  source: {member.SOURCE}"]
 
 
 def duration(seconds: float) -> str:

@@ -37,7 +37,7 @@ class Progress:
         self.start = time.monotonic()
 
     def heard(self, event: "Event") -> str:
-        """Takes an event in; gives a line where a trial has ended."""
+        """Takes an event in; gives a line where a trial has ended, or lost its worker."""
         trial = event.trial
         if event.kind == "began":
             self.running[trial], self.at[trial] = [], 0
@@ -47,6 +47,8 @@ class Progress:
         else:
             self.running.pop(trial, None)
             self.at.pop(trial, None)
+        if event.kind == "again":
+            return f"{name(trial)}  its worker was lost, so it runs again from its last checkpoint"
         return self._ended(event) if event.kind in ("ended", "lost") else ""
 
     def _ended(self, event: "Event") -> str:

@@ -22,8 +22,10 @@ MANY = "; several, with commas, make it a factor"
 def command(
     task: Annotated[Text, typer.Argument(help="copy, recall, induction, modular, text, digits, mlp_depth, name:key=value, file.py:task, or a study "
                                          "file (.yaml).")] = None,
-    variants: Annotated[Text, typer.Option(help="Schemes with options, or file.py:factory, as in pre_norm,hyper:lanes=4,none. The first is the "
-                                           "baseline. Default: none:normed=true,pre_norm, which differ in the skip alone.")] = None,
+    preset: Annotated[Text, typer.Option(help="A known fact put to the test, in place of TASK: classroom, deepnorm, degradation, highway, lanes, "
+                                         "rezero or warmup. Prints the claim, its source, and whether it held.")] = None,
+    variants: Annotated[Text, typer.Option(help="Schemes with options, models, or file.py:factory, as in pre_norm,hyper:lanes=4,gpt2:scheme=rezero. "
+                                           "The first is the baseline. Default: none:normed=true,pre_norm, which differ in the skip alone.")] = None,
     baseline: Annotated[Text, typer.Option(help="The variant that the others are compared with.")] = None,
     seeds: Annotated[Text, typer.Option(help="Number of seeds. Default 3.")] = None,
     lr: Annotated[Text, typer.Option(help="The grid of learning rates, as in 3e-4,1e-3,3e-3; every variant gets all of it.")] = None,
@@ -43,6 +45,7 @@ def command(
     match: Annotated[Text, typer.Option(help="params (adjusts the width), flops or time (adjust the steps) to the baseline's.")] = None,
     evaluate: Annotated[Text, typer.Option(help="Steps between held-out evaluations.")] = None,
     probes: Annotated[Text, typer.Option(help="How often the depth is measured, evenly spread. Default 3.")] = None,
+    measure: Annotated[Text, typer.Option(help="Further numbers at the probed steps: update, branch_update, composite_gain.")] = None,
     checkpoint: Annotated[Text, typer.Option(help="Steps between checkpoints.")] = None,
     threshold: Annotated[Text, typer.Option(help="Held-out loss that counts as learned. Default: half of a blind guess's.")] = None,
     alpha: Annotated[Text, typer.Option(help="Rate of false verdicts. Default 0.05.")] = None,
@@ -50,8 +53,10 @@ def command(
     max_seeds: Annotated[Text, typer.Option(help="Most seeds of --until-decided. Default 20.")] = None,
     data: Annotated[Text, typer.Option(help="A file of one's own, for the task text.")] = None,
     device: Annotated[Text, typer.Option(help="cpu or cuda.")] = None,
-    engine: Annotated[str, typer.Option(help="local, or another engine that is installed.")] = "local",
-    workers: Annotated[int | None, typer.Option(help="Trials at once. Default: one a core.", min=1)] = None,
+    engine: Annotated[str, typer.Option(help="local (processes of this machine), ray (a cluster), or another that is installed.")] = "local",
+    ray_address: Annotated[Text, typer.Option(help="With --engine ray: the running cluster, as in auto or head:6379. Default: a cluster of this "
+                                              "machine, started and stopped.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Trials at once. Default: one a core of the machine, or of the cluster.", min=1)] = None,
     out: Annotated[Path, typer.Option(help="Folder of the study. Default: compare-TASK.")] = None,
     resume: Annotated[Path, typer.Option(help="Go on with the study of this folder.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="With --resume: run failed trials again, too.")] = False,
@@ -63,6 +68,8 @@ def command(
 ) -> None:
     """Train variants that differ in one thing, and say which is better, or that no difference was shown.
 
+    With --preset: a study whose claim and thresholds are fixed; whether it held is printed, and the exit status is 0 either way.
+
     Runs the Python code of a file.py variant or task. Exit status: 0 done, 1 a trial failed, 2 not run, 130 stopped (with the line that goes on).
     """
     given = {k: v for k, v in locals().items() if k in _FIELDS and v is not None}
@@ -73,13 +80,14 @@ def command(
         if report is not None:
             _rebuilt(report, as_json)
         elif resume is not None:
-            _resumed(resume, engine, workers, retry, as_json)
+            _resumed(resume, _place(engine, ray_address, workers), retry, as_json)
         else:
-            _new(_study(task or "", given, until_decided), out, engine, workers, as_json, dry_run, yes)
+            _new(_study(task or "", given, until_decided), out, _place(engine, ray_address, workers), as_json, dry_run, yes)
 
 
-_FIELDS = ("variants", "baseline", "seeds", "lr", "steps", "depth", "width", "heads", "norm", "warmup", "init", "dtype", "batch", "optimizer",
-           "schedule", "weight_decay", "clip", "match", "evaluate", "probes", "checkpoint", "threshold", "alpha", "max_seeds", "data", "device")
+_FIELDS = ("preset", "variants", "baseline", "seeds", "lr", "steps", "depth", "width", "heads", "norm", "warmup", "init", "dtype", "batch",
+           "optimizer", "schedule", "weight_decay", "clip", "match", "evaluate", "probes", "measure", "checkpoint", "threshold", "alpha", "max_seeds",
+           "data", "device")
 _LISTS = ("lr", "depth", "width", "norm", "warmup", "init", "dtype", "batch", "optimizer")
 
 
@@ -92,7 +100,9 @@ def _fit(task: Text, given: dict[str, Any], until_decided: bool, resume: Path, r
         raise UsageError(f"{old} takes the study as it is in the folder; leave {named} out")
     if retry and resume is None:
         raise UsageError("--retry belongs to --resume DIR; give the folder of the study")
-    if not old and not task:
+    if "preset" in given and task:
+        raise UsageError(f"--preset {given['preset']} has a task of its own; leave {task} out")
+    if not old and not task and "preset" not in given:
         from skipway.lab.tasks import names
         raise UsageError(f"no task: want one of {', '.join(names())}, file.py:task or a study file; skipway compare copy is the classroom experiment")
 
@@ -103,53 +113,62 @@ def _study(task: str, given: dict[str, Any], until_decided: bool) -> "Study":
     fields: dict[str, Any] = {k: v.split(",") if k in _LISTS and "," in v else v for k, v in given.items()}
     if "variants" in fields:
         fields["variants"] = split(fields["variants"])
+    if "measure" in fields:
+        fields["measure"] = fields["measure"].split(",")
     if until_decided:
         fields["until_decided"] = True
     if task.endswith((".yaml", ".yml")):
         return read(task, **fields)
-    return make({"task": task, **fields}, lambda loc: f"--{str(loc[0]).replace('_', '-')}: " if loc and loc[0] in fields else "")
+    return make({"task": task, **fields} if task else fields, lambda loc: f"--{str(loc[0]).replace('_', '-')}: " if loc and loc[0] in fields else "")
 
 
-def _new(study: "Study", out: Path, engine: str, workers: int | None, as_json: bool, dry_run: bool, yes: bool) -> None:
+def _place(engine: str, ray_address: Text, workers: int | None) -> dict[str, Any]:
+    """Where trials run, and how many at once."""
+    if ray_address is not None and engine != "ray":
+        raise UsageError(f"--ray-address is for --engine ray, and the engine is {engine}; add --engine ray, or leave the address out")
+    return {"engine": engine, "workers": workers, **({"address": ray_address} if ray_address is not None else {})}
+
+
+def _new(study: "Study", out: Path, place: dict[str, Any], as_json: bool, dry_run: bool, yes: bool) -> None:
     import os
 
     from skipway.cli._compare_plan import duration, text
     from skipway.lab import engines, run
     from skipway.lab._plan import LONG, plan
     from skipway.lab._run import free
-    engines.load(engine)
+    engines.load(place["engine"])
     folder = out if out is not None else _free(study)
     if not dry_run:
         free(folder)
     with bar("planning") as tell:
-        made: Plan = plan(study, workers or os.cpu_count() or 1, tell)
+        made: Plan = plan(study, place["workers"] or os.cpu_count() or 1, tell)
     typer.echo(text(made), nl=False, err=as_json)
     if dry_run:
         return
     if made.seconds > LONG and not yes:
         raise UsageError(f"this would take about {duration(made.seconds)}; add --yes to start it, or take fewer trials or steps")
     typer.echo(f"in {plain(str(folder))}\n", err=as_json)
-    _worked(lambda tell, stop: run(made, folder, engine=engine, workers=workers, tell=tell, stop=stop), folder, len(made.trials),
+    _worked(lambda tell, stop: run(made, folder, **place, tell=tell, stop=stop), folder, len(made.trials),
             {a.name: a.steps for a in made.arms}, as_json)
 
 
 def _free(study: "Study") -> pathlib.Path:
     """The first folder of the name compare-TASK that holds no study."""
-    stem = "compare-" + pathlib.PurePath(study.task.partition(":")[0]).stem
+    stem = "compare-" + (study.preset or pathlib.PurePath(study.task.partition(":")[0]).stem)
     names = (stem if k == 1 else f"{stem}-{k}" for k in range(1, 10_000))
     return next(p for p in map(pathlib.Path, names) if not p.exists())
 
 
-def _resumed(folder: pathlib.Path, engine: str, workers: int | None, retry: bool, as_json: bool) -> None:
+def _resumed(folder: pathlib.Path, place: dict[str, Any], retry: bool, as_json: bool) -> None:
     from skipway.lab import engines, resume
     from skipway.lab._store import Store
-    engines.load(engine)
+    engines.load(place["engine"])
     store = Store(folder)
     left = len(store.trials("waiting", "running", *(("failed",) if retry else ())))
     typer.echo(f"{plain(str(folder))}: {left} of {len(store.trials())} trials are left", err=as_json)
     steps = {a.name: a.steps for a in store.arms()}
     store.close()
-    _worked(lambda tell, stop: resume(folder, engine=engine, workers=workers, retry=retry, tell=tell, stop=stop), folder, left, steps, as_json)
+    _worked(lambda tell, stop: resume(folder, **place, retry=retry, tell=tell, stop=stop), folder, left, steps, as_json)
 
 
 def _worked(work: Any, folder: pathlib.Path, trials: int, steps: dict[str, int], as_json: bool) -> None:

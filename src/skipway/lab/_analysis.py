@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from skipway.lab import presets
+from skipway.lab._sections import Answer, Rate, Summary, TaskFacts, TrialRow
 from skipway.lab.records import SCHEMA, Arm, Outcome, Trial
 from skipway.lab.stats import Comparison, Design, compare, interval, tuned
 from skipway.lab.stats.verdict import Table
@@ -40,54 +42,40 @@ def comparisons(arms: list[Arm], outcomes: Mapping[Trial, Outcome], design: Desi
 
 
 def report(meta: Mapping[str, Any], arms: list[Arm], states: Mapping[Trial, tuple[str, str]], outcomes: Mapping[Trial, Outcome]) -> dict[str, Any]:
-    """The record of schema "skipway.compare/1".
-
-    study       the fields of the study, as `skipway.lab.Study` takes them
-    task        name, options, data, score (name of the held-out metric), chance (loss of a blind guess), fingerprint of the data
-    threshold   held-out loss that counts as learned
-    design      alpha, first and last number of seeds, as `stats.Design`
-    complete    whether every trial has ended
-    arms        `records.Arm` each, in order, with its wiring (schema "skipway.wiring/1")
-    summary     one a arm: best rate, mean final loss and its interval, score, seeds, diverged, failed, seconds, tokens a second, peak memory
-    rates       one a arm and learning rate: mean final loss and its interval, seeds, diverged: the sensitivity to the rate
-    comparisons `stats.Comparison` each, the baseline's group by group
-    answers     the claims one by one, see `answers`
-    trials      arm, lr, seed, id, and `records.Outcome` of each that has ended, with its curves ("points") and "depths"; others have state alone
-    environment git state, when it began, versions of the machine that planned it
-    """
+    """The record of schema "skipway.compare/1": the dictionary of `_sections.Record`, whose comments say what each field is."""
     design = Design(**meta["design"])
     fixed = meta.get("fixed_rates") or None
     known = tables(arms, outcomes)
     best = {a.name: (fixed or {}).get(a.name, tuned(known[a.name])) for a in arms}
-    return {
-        "schema": SCHEMA, "study": meta["study"], "task": meta["task"], "threshold": meta["threshold"], "design": asdict(design),
+    made: dict[str, Any] = {
+        "schema": SCHEMA, "study": meta["study"], "task": asdict(TaskFacts(**meta["task"])), "threshold": meta["threshold"], "design": asdict(design),
         "complete": all(state in ("finished", "diverged", "failed") for state, _ in states.values()),
         "arms": [asdict(a) for a in arms],
-        "summary": [_summary(a, best[a.name], outcomes, design.alpha) for a in arms],
-        "rates": [_rate(a.name, lr, row, design.alpha) for a in arms for lr, row in known[a.name].items()],
+        "summary": [asdict(_summary(a, best[a.name], outcomes, design.alpha)) for a in arms],
+        "rates": [asdict(_rate(a.name, lr, row, design.alpha)) for a in arms for lr, row in known[a.name].items()],
         "comparisons": [asdict(c) for c in comparisons(arms, outcomes, design, fixed)],
-        "answers": answers(arms, best, outcomes, meta["threshold"]),
-        "trials": [{**asdict(t), "id": t.id, **(outcomes[t].to_dict() if t in outcomes else {"state": state, "reason": why})}
+        "answers": [asdict(a) for a in answers(arms, best, outcomes, meta["threshold"])],
+        "trials": [{**asdict(TrialRow(t.arm, t.lr, t.seed, t.id, state, why)), **(outcomes[t].to_dict() if t in outcomes else {})}
                    for t, (state, why) in states.items()],
-        "environment": meta["environment"],
-    }
+        "environment": meta["environment"]}
+    preset = meta["study"].get("preset")
+    return {**made, "claim": asdict(presets.judged(preset, made)) if preset else None}
 
 
-def _summary(arm: Arm, lr: float | None, outcomes: Mapping[Trial, Outcome], alpha: float) -> dict[str, Any]:
+def _summary(arm: Arm, lr: float | None, outcomes: Mapping[Trial, Outcome], alpha: float) -> Summary:
     rows = [o for t, o in outcomes.items() if t.arm == arm.name and t.lr == lr]
     kept = [o for o in rows if o.state == "finished"]
     finals = [o.final for o in kept if o.final is not None]
-    return {
-        "arm": arm.name, "group": arm.group, "lr": lr, "loss": asdict(interval(finals, alpha)) if finals else None,
-        "score": _mean(o.score for o in kept), "seeds": len(kept), "diverged": sum(o.state == "diverged" for o in rows),
-        "failed": sum(o.state == "failed" for t, o in outcomes.items() if t.arm == arm.name), "seconds": _mean(o.seconds for o in kept),
-        "tokens_per_second": _mean(o.tokens_per_second for o in kept),
-        "peak_memory": max((o.peak_memory for o in kept if o.peak_memory), default=None)}
+    return Summary(
+        arm.name, arm.group, lr, interval(finals, alpha) if finals else None, _mean(o.score for o in kept), len(kept),
+        sum(o.state == "diverged" for o in rows), sum(o.state == "failed" for t, o in outcomes.items() if t.arm == arm.name),
+        _mean(o.seconds for o in kept), _mean(o.tokens_per_second for o in kept),
+        max((o.peak_memory for o in kept if o.peak_memory), default=None))
 
 
-def _rate(arm: str, lr: float, row: Mapping[int, float | None], alpha: float) -> dict[str, Any]:
+def _rate(arm: str, lr: float, row: Mapping[int, float | None], alpha: float) -> Rate:
     kept = [v for v in row.values() if v is not None]
-    return {"arm": arm, "lr": lr, "loss": asdict(interval(kept, alpha)) if kept else None, "seeds": len(row), "diverged": len(row) - len(kept)}
+    return Rate(arm, lr, interval(kept, alpha) if kept else None, len(row), len(row) - len(kept))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -95,28 +83,32 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return statistics.fmean(kept) if kept else None
 
 
-def answers(arms: list[Arm], best: Mapping[str, float | None], outcomes: Mapping[Trial, Outcome], threshold: float) -> list[dict[str, Any]]:
-    """One record a claim: {"claim", "question", "rows": one a arm, at its best rate}. Values are means over seeds.
-
-    gradient        first_step and last_step: RMS of the gradient on the stream after the first sublayer over that after the last; below 0.1 it is
-                    "vanishing" on its way back, over 10 "exploding", else "steady"
-    convergence     steps until the held-out loss is at or below `threshold`; reached: seeds of which that is true
-    information     share of the input that a linear readout recovers of the last state (accuracy, or R^2), before and after training, beside chance
-    depth           mean final loss by depth, for arms whose names differ in depth alone
-    """
+def answers(arms: list[Arm], best: Mapping[str, float | None], outcomes: Mapping[Trial, Outcome], threshold: float) -> list[Answer]:
+    """The claims one by one; values are means over seeds."""
     rows = {a.name: [o for t, o in sorted(outcomes.items(), key=lambda p: p[0].seed) if t.arm == a.name and t.lr == best[a.name]] for a in arms}
     made = [
-        {"claim": "gradient", "question": "Does the gradient vanish or explode on its way to the first sublayer?",
-         "rows": [{"arm": a.name, **_gradient(rows[a.name])} for a in arms]},
-        {"claim": "convergence", "question": f"How many steps until the held-out loss is at most {threshold:.4g}?",
-         "rows": [{"arm": a.name, **_convergence(rows[a.name], threshold)} for a in arms]},
-        {"claim": "information", "question": "How much of the input can a linear map read off the last state?",
-         "rows": [{"arm": a.name, **_information(rows[a.name])} for a in arms]}]
+        Answer("gradient", "Does the gradient vanish or explode on its way to the first sublayer?",
+               tuple({"arm": a.name, **_gradient(rows[a.name])} for a in arms)),
+        Answer("convergence", f"How many steps until the held-out loss is at most {threshold:.4g}?",
+               tuple({"arm": a.name, **_convergence(rows[a.name], threshold)} for a in arms)),
+        Answer("information", "How much of the input can a linear map read off the last state?",
+               tuple({"arm": a.name, **_information(rows[a.name])} for a in arms))]
     if len({a.depth for a in arms}) > 1:
-        made.append({"claim": "depth", "question": "Does it still train when it is deeper?",
-                     "rows": [{"arm": a.name, "variant": a.variant, "depth": a.depth, "loss": _mean(o.final for o in rows[a.name]),
-                               "diverged": sum(o.state == "diverged" for o in rows[a.name]), "seeds": len(rows[a.name])} for a in arms]})
+        made.append(Answer("depth", "Does it still train when it is deeper?", tuple(
+            {"arm": a.name, "variant": a.variant, "depth": a.depth, "loss": _mean(o.final for o in rows[a.name]),
+             "diverged": sum(o.state == "diverged" for o in rows[a.name]), "seeds": len(rows[a.name])} for a in arms)))
+    if any(a.measures for a in arms):
+        made.append(Answer("measured", "What did the measures that were asked for give?",
+                           tuple(row for a in arms for row in _measured(a.name, rows[a.name]))))
     return made
+
+
+def _measured(arm: str, rows: list[Outcome]) -> list[dict[str, Any]]:
+    found: dict[tuple[str, int], list[float]] = {}
+    for m in (m for o in rows for m in o.measures):
+        found.setdefault((m.name, m.step), []).extend([] if m.value is None else [m.value])
+    return [{"arm": arm, "name": name, "step": step, "mean": _mean(values), "low": min(values, default=None), "high": max(values, default=None),
+             "seeds": len(values)} for (name, step), values in sorted(found.items())]
 
 
 def _gradient(rows: list[Outcome]) -> dict[str, Any]:

@@ -4,9 +4,9 @@ import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
-from skipway import schemes
 from skipway._errors import StudyError
-from skipway.lab._names import Named, near, parse
+from skipway.lab import measures, variants
+from skipway.lab._names import near, parse
 from skipway.lab._study import FACTORS, Study, Variant
 from skipway.lab.records import Arm
 from skipway.lab.tasks import Task
@@ -59,30 +59,21 @@ def _one(study: Study, task: Task, fields: dict[str, Any], variant: Variant, nam
         raise StudyError(f"variant {name}: it sets {both[0]}, which is also a factor of the study; leave one of them out")
     f = {**{k: v[0] if k in FACTORS and isinstance(v, list) else v for k, v in fields.items()}, **cell, **own}
     named = parse(variant.variant, "variant")
-    _known(named)
+    kind = variants.kind(named)
+    for key in sorted(set(variants.load(kind).FIXED) & {*cell, *own}):
+        raise StudyError(f"variant {name}: {key} changes nothing of it; leave {key} out, or take variants that follow it")
+    told = {"scheme": None, "factory": None, "model": None, **variants.load(kind).fields(named)}
     steps = f["steps"]
     rates = f["lr"] if isinstance(f["lr"], list) else [f["lr"]]
+    asked = tuple(m.replace("-", "_") for m in study.measure if measures.load(m))
     arm = Arm(
         name=f"{name} {said}".strip(), variant=variant.variant, group=said if many else "", baseline=False,
-        scheme=None if named.file else named.name.replace("-", "_"), options=named.options, factory=named.name if named.file else None,
-        task=study.task, data=study.data, depth=f["depth"], width=f["width"], heads=f["heads"], norm=f["norm"], init=f["init"], dtype=f["dtype"],
-        batch=f["batch"], steps=steps, warmup=f["warmup"], schedule=f["schedule"], optimizer=f["optimizer"], weight_decay=f["weight_decay"],
-        clip=None if f["clip"] == "none" else f["clip"], evaluate=min(steps, study.evaluate or max(1, steps // EVALUATIONS)), held_out=f["held_out"],
-        probes=_probes(study.probes, steps), checkpoint=study.checkpoint or max(1, steps // CHECKPOINTS), device=study.device)
+        kind=kind, **told, task=study.task, data=study.data, depth=f["depth"], width=f["width"], heads=f["heads"], norm=f["norm"],
+        init=f["init"], dtype=f["dtype"], batch=f["batch"], steps=steps, warmup=f["warmup"], schedule=f["schedule"], optimizer=f["optimizer"],
+        weight_decay=f["weight_decay"], clip=None if f["clip"] == "none" else f["clip"],
+        evaluate=min(steps, study.evaluate or max(1, steps // EVALUATIONS)), held_out=f["held_out"],
+        probes=_probes(study.probes, steps), measures=asked, checkpoint=study.checkpoint or max(1, steps // CHECKPOINTS), device=study.device)
     return Wanted(arm, tuple(sorted(set(rates))))
-
-
-def _known(named: Named) -> None:
-    """Raises where there is no such scheme, or it has no such option."""
-    if named.file:
-        return
-    if named.name.replace("-", "_") not in schemes.names():
-        raise near(named.name, schemes.names(), "scheme")
-    known = schemes.load(named.name).defaults()
-    for key in named.options:
-        if key not in known:
-            has = near(key, tuple(known), "option") if known else StudyError("it has none")
-            raise StudyError(f"scheme {named.name}: {has}")
 
 
 def _probes(asked: int | list[int], steps: int) -> tuple[int, ...]:

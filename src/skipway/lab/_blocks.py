@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from skipway._errors import StudyError
 from skipway.nn import Attention, FeedForward
 
+NORMS = {"layer_norm": nn.LayerNorm, "rms_norm": nn.RMSNorm}
+
 
 class Dense(nn.Module):
     """relu(W x): a layer of a plain deep network."""

@@ -1,5 +1,6 @@
 """Facts of the machine and the source that a trial's row keeps: versions, processor, memory, git state."""
 
+import functools
 import importlib.metadata
 import os
 import pathlib
@@ -18,10 +19,16 @@ def settings(threads: int) -> None:
     torch.set_flush_denormal(True)          # vanishing gradients would otherwise be counted in microcode, at a tenth of the speed
 
 
+@functools.cache
+def installed() -> dict[str, str | None]:
+    """Versions of the packages that a trial's numbers depend on. Loads none of them."""
+    return {name: _version(name) for name in PACKAGES}
+
+
 def versions(device: str) -> dict[str, Any]:
     """Of Python, the packages and the machine."""
     import torch
-    return {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}, "system": f"{platform.system()} {platform.release()}",
+    return {"python": platform.python_version(), **installed(), "system": f"{platform.system()} {platform.release()}",
             "processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "device": device,
             **({"gpu": torch.cuda.get_device_name()} if device.startswith("cuda") else {})}
 
@@ -72,6 +79,7 @@ def _version(name: str) -> str | None:
         return None
 
 
+@functools.cache
 def _processor() -> str:
     if sys.platform == "linux":
         for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():

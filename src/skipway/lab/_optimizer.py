@@ -1,7 +1,8 @@
 """The optimizer of a trial: one or two of torch's, with the schemes' wishes on learning rate and weight decay, and one schedule."""
 
+import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -47,6 +48,12 @@ class Optimizer:
         """Lets go of all gradients."""
         for optimizer in self.all:
             optimizer.zero_grad(set_to_none=True)
+
+    def over(self, tensors: Mapping[Tensor, Tensor]) -> "Optimizer":
+        """The same over other tensors, by parameter: the classes, the groups and all that they hold. Its state is new."""
+        made = copy.copy(self)
+        made.all = [type(o)([{**group, "params": [tensors[p] for p in group["params"]]} for group in o.param_groups]) for o in self.all]
+        return made
 
     def tensors(self) -> dict[str, Tensor]:
         """The whole state, by "optimizer.parameter.name"."""

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 from skipway._errors import StoreError
@@ -22,10 +23,12 @@ def made(store: Store) -> dict[str, Any]:
     return record                           # as it is read back from the file: lists, and keys that are texts
 
 
-def write(folder: pathlib.Path, record: dict[str, Any]) -> None:
-    """Both files. Raises StoreError where the folder cannot be written."""
+def write(folder: pathlib.Path, record: dict[str, Any], more: Iterable[tuple[str, bytes]] = ()) -> None:
+    """Both files, and more by name. Raises StoreError where the folder cannot be written."""
     for name, text in zip(FILES, (json.dumps(record, indent=1, allow_nan=False) + "\n", curves(record)), strict=True):
         put(folder, name, text.encode())
+    for name, data in more:
+        put(folder, name, data)
 
 
 def put(folder: pathlib.Path, name: str, data: bytes) -> None:

@@ -3,7 +3,7 @@
 import os
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from skipway._errors import StoreError, StudyError
@@ -20,6 +20,7 @@ from skipway.lab.tasks import build as build_task
 
 Tell = Callable[[Event], None]
 Stop = Callable[[], bool]
+Files = Callable[[dict[str, Any]], Iterable[tuple[str, bytes]]]
 CHECKPOINTS, LOG = "checkpoints", "workers.log"
 
 
@@ -28,26 +29,27 @@ class Stopped(Exception):
 
 
 def run(study: Study | Plan, folder: str | pathlib.Path, *, engine: str = "local", workers: int | None = None, tell: Tell = lambda event: None,
-        stop: Stop = lambda: False, **options: Any) -> dict[str, Any]:
+        stop: Stop = lambda: False, files: Files = lambda record: (), **options: Any) -> dict[str, Any]:
     """Runs a study in a new folder; gives the report, of schema "skipway.compare/1", which also lies there as report.json.
 
-    engine, workers, options: where and how many at once. tell: hears every event. stop: asked between steps.
+    engine, workers, options: where and how many at once. tell: hears every event. stop: asked between steps. files: names and contents of further
+    files to write there at the end; `skipway.report.comparison` gives report.html and the figures.
     Raises StudyError or SchemeError for what cannot be run, StoreError for the folder, Stopped after `stop` turned true.
     """
-    many = workers or os.cpu_count() or 1
+    place = engines.load(engine)
     free(pathlib.Path(folder))
-    made = study if isinstance(study, Plan) else plan(study, many)
+    made = study if isinstance(study, Plan) else plan(study, workers or os.cpu_count() or 1)
     where = _made(pathlib.Path(folder))
     with Lock(where):
         last = made.study.max_seeds if made.study.until_decided else len(made.seeds)
         environment = {"git": _machine.git(), "began": time.strftime("%Y-%m-%d %H:%M:%S"), **_machine.versions(made.study.device)}
         meta = {**made.meta(), "design": {"alpha": made.study.alpha, "first": len(made.seeds), "last": last}, "environment": environment}
         store = Store.create(where, meta, made.arms, made.trials)
-        return _work(store, where, engines.load(engine).open_engine(many, where / LOG, **options), tell, stop)
+        return _work(store, where, place.open_engine(workers, where / LOG, **options), tell, stop, files)
 
 
 def resume(folder: str | pathlib.Path, *, engine: str = "local", workers: int | None = None, retry: bool = False, tell: Tell = lambda event: None,
-           stop: Stop = lambda: False, **options: Any) -> dict[str, Any]:
+           stop: Stop = lambda: False, files: Files = lambda record: (), **options: Any) -> dict[str, Any]:
     """Goes on with the study of a folder: finished trials stay, a running one restarts from its checkpoint. retry: failed ones run again, too.
 
     Raises as `run` does, and StudyError where the task's data are no longer those that the study began with.
@@ -55,6 +57,7 @@ def resume(folder: str | pathlib.Path, *, engine: str = "local", workers: int | 
     where = pathlib.Path(folder)
     if not where.is_dir():
         raise StoreError(f"{folder}: no such folder; give the folder that --out named")
+    place = engines.load(engine)
     with Lock(where):
         store = Store(where, write=True)
         kept = store.meta("task")
@@ -62,7 +65,7 @@ def resume(folder: str | pathlib.Path, *, engine: str = "local", workers: int | 
         if fingerprint(task) != kept["fingerprint"]:
             raise StudyError(f"{folder}: the data of task {kept['name']} are not those that this study began with; bring them back, or start anew")
         store.waits(*store.trials("running", *(("failed",) if retry else ())))
-        return _work(store, where, engines.load(engine).open_engine(workers or os.cpu_count() or 1, where / LOG, **options), tell, stop)
+        return _work(store, where, place.open_engine(workers, where / LOG, **options), tell, stop, files)
 
 
 def free(folder: pathlib.Path) -> None:
@@ -82,15 +85,18 @@ def _made(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def _work(store: Store, folder: pathlib.Path, engine: engines.Engine, tell: Tell, stop: Stop) -> dict[str, Any]:
+def _work(store: Store, folder: pathlib.Path, engine: engines.Engine, tell: Tell, stop: Stop, files: Files) -> dict[str, Any]:
     work = _Work(store, folder, tell, stop)
     try:
+        _made(folder)
+        work.tidy()
         with engine:
             while jobs := work.jobs():
                 engine.run(jobs, work.heard, work.stopping)
                 work.check()
+        work.tidy()
         record = _report.made(store)
-        _report.write(folder, record)
+        _report.write(folder, record, files(record))
         return record
     finally:
         store.close()
@@ -125,7 +131,7 @@ class _Work:
     def _keep(self, event: Event) -> None:
         if event.kind == "began":
             self.store.began(event.trial)
-        elif event.kind == "stopped":
+        elif event.kind in ("stopped", "again"):
             self.store.waits(event.trial)
         elif event.kind == "full":
             self.broken = self.broken or full(self.folder)
@@ -142,6 +148,12 @@ class _Work:
             raise self.broken
         if self.halted:
             raise Stopped(str(self.folder))
+
+    def tidy(self) -> None:
+        """Removes what a kill leaves: a checkpoint half written, or one whose trial's end was stored a moment before."""
+        kept = {self._checkpoint(t) for t in self.store.trials("waiting", "running", "failed")}
+        for path in set((self.folder / CHECKPOINTS).iterdir()) - kept:
+            path.unlink(missing_ok=True)            # a worker that outlives its killed parent by a moment may have moved it away
 
     def _checkpoint(self, trial: Trial) -> pathlib.Path:
         return self.folder / CHECKPOINTS / f"{trial.id}.safetensors"

@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from skipway.lab import presets
+
 T = TypeVar("T")
 Many: TypeAlias = T | list[T]
 Positive = Annotated[int, Field(gt=0)]
@@ -20,10 +22,10 @@ STRICT = ConfigDict(extra="forbid", frozen=True)
 
 
 class Variant(BaseModel):
-    """A scheme or factory with fields of its own."""
+    """A scheme, model or factory with fields of its own."""
 
     model_config = STRICT
-    variant: str                            # "hyper:lanes=4" or "file.py:factory"
+    variant: str                            # "hyper:lanes=4", "gpt2" or "file.py:factory"
     name: str | None = None
     depth: Positive | None = None
     width: Positive | None = None
@@ -67,6 +69,7 @@ class Study(BaseModel):
     evaluate: Positive | None = None                    # steps between evaluations; default a twentieth of all
     held_out: Positive | None = None                    # batches of an evaluation
     probes: Natural | list[Natural] = 3                 # how many steps are probed, or which
+    measure: list[str] = []                             # names of skipway.lab.measures, taken at the probed steps
     checkpoint: Positive | None = None                  # steps between checkpoints; default a fifth of all
     match: Literal["params", "flops", "time"] | None = None
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
@@ -74,6 +77,21 @@ class Study(BaseModel):
     max_seeds: Positive = 20
     threshold: float | None = None                      # held-out loss that counts as learned; default half of the loss of a blind guess
     device: str = "cpu"
+    preset: str | None = None                           # a preset of skipway.lab.presets: it gives all fields but the device, and a claim to check
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_preset(cls, data: Any) -> Any:
+        return {**presets.load(data["preset"]).STUDY, **data} if isinstance(data, dict) and isinstance(data.get("preset"), str) else data
+
+    @model_validator(mode="after")
+    def _as_preset(self) -> "Study":
+        if self.preset is not None:
+            fixed = Study(**presets.load(self.preset).STUDY)
+            for name in Study.model_fields:
+                if name not in ("preset", "device") and getattr(self, name) != getattr(fixed, name):
+                    raise ValueError(f"preset {self.preset} fixes {name}, on which its thresholds rest; leave {name} out")
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> "Study":

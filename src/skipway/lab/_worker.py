@@ -57,11 +57,11 @@ def main(threads: int) -> None:
 def _worked(job: Job, orders: Orders, out: io.TextIOBase) -> dict[str, Any]:
     """The last event of a job."""
     from skipway.lab import _trial
-    last = 0.0
+    last, at = 0.0, 0
 
     def tell(step: int, loss: float) -> None:
-        nonlocal last
-        now = time.monotonic()
+        nonlocal last, at
+        now, at = time.monotonic(), step
         if now - last > OFTEN:
             last = now
             _say(out, kind="step", step=step, loss=loss)
@@ -74,7 +74,7 @@ def _worked(job: Job, orders: Orders, out: io.TextIOBase) -> dict[str, Any]:
         traceback.print_exc()
         if isinstance(error, OSError) and error.errno in FULL:
             return {"kind": "full", "reason": error.strerror}
-        return {"kind": "ended", "outcome": Outcome("failed", 0, why(error)).to_dict()}
+        return {"kind": "ended", "outcome": Outcome("failed", at, why(error)).to_dict()}
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""The plain records of a study: what is stored, and what `report.json` (schema "skipway.compare/1") is made of. Needs no torch.
+"""The plain records of a study: what is stored, and with `_sections` what `report.json` (schema "skipway.compare/1") is made of. Needs no torch.
 
 Numbers are finite or None; None means: not measured, or not finite where the field says so.
 """
@@ -52,6 +52,9 @@ class Arm:
     paired: int = 0                         # of those, the ones that start equal
     wiring: dict[str, Any] = field(default_factory=dict)    # schema "skipway.wiring/1"; empty where there is none
     notes: tuple[str, ...] = ()
+    kind: str = "scheme"                    # kind of the variant: a name of skipway.lab.variants
+    model: str | None = None                # name in skipway.models, of a variant that is a model
+    measures: tuple[str, ...] = ()          # names of skipway.lab.measures, taken at the probed steps
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,15 @@ class Readout:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """What a measure of skipway.lab.measures gave at one step."""
+
+    step: int
+    name: str
+    value: float | None             # None: the model has nothing of the kind, or not finite
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What came of a trial."""
 
@@ -124,6 +136,7 @@ class Outcome:
     resumed: int = 0                    # how often it went on from a checkpoint
     environment: dict[str, Any] = field(default_factory=dict)       # versions, processor, threads
     notes: tuple[str, ...] = ()
+    measures: tuple[Measure, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionary."""
@@ -133,14 +146,15 @@ class Outcome:
     def from_dict(cls, data: dict[str, Any]) -> "Outcome":
         """Inverse of `to_dict`."""
         parts = {"points": tuple(record(Point, p) for p in data.get("points", ())), "depths": tuple(record(Depth, d) for d in data.get("depths", ())),
-                 "readouts": tuple(record(Readout, r) for r in data.get("readouts", ()))}
+                 "readouts": tuple(record(Readout, r) for r in data.get("readouts", ())),
+                 "measures": tuple(record(Measure, m) for m in data.get("measures", ()))}
         return record(cls, {**data, **parts})
 
 
 def record(kind: type[R], data: dict[str, Any]) -> R:
     """A record from a dictionary; fields that this version does not know are left out."""
     known = {f.name for f in fields(kind)}                  # type: ignore[arg-type]
-    return kind(**{k: tuple(v) if isinstance(v, list) and k in ("probes", "notes") else v for k, v in data.items() if k in known})
+    return kind(**{k: tuple(v) if isinstance(v, list) and k in ("probes", "notes", "measures") else v for k, v in data.items() if k in known})
 
 
 def finite(value: float) -> float | None:

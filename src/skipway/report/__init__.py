@@ -4,7 +4,7 @@ A format reads the plain dictionary of `Report.to_dict()` and nothing else, so t
 that can hold several reports in one text also has `render_all(reports, color=, width=)`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from skipway._errors import UsageError
@@ -34,6 +34,18 @@ def render_all(reports: Sequence[dict[str, Any]], form: str = "text", *, color: 
         raise UsageError(f"--format: {form} holds one report, got {len(reports)}; name one target, or take one of {ways}")
     text: str = load(__name__, form).render_all(reports, color=color, width=width)
     return text
+
+
+def comparison(record: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the files of a comparison (schema "skipway.compare/1"): report.html, and each figure as PNG and SVG in figures/.
+
+    Without matplotlib there are no figures beside the page, which draws its own. Raises UsageError for a record of another schema.
+    """
+    from skipway.report._compare import html, pictures
+    yield "report.html", html.render(record).encode()
+    if pictures.ready():
+        for name, data in pictures.render(record):
+            yield f"figures/{name}", data
 
 
 def _known(form: str) -> str:

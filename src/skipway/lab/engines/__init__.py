@@ -1,6 +1,7 @@
 """Where trials run, one engine a file, found by file name. Other distributions add engines with an entry point of the group `skipway.lab.engines`.
 
-A member's `open_engine(workers, log, **options)` gives an `Engine`: a context whose `run` works a list of jobs off.
+A member's `open_engine(workers, log, **options)` gives an `Engine`: a context whose `run` works a list of jobs off. `workers` is None where nobody
+said how many. A member that needs more than the extra `lab` has `check()`, which raises UsageError with what to install.
 """
 
 from types import ModuleType
@@ -18,7 +19,10 @@ def names() -> tuple[str, ...]:
 
 
 def load(name: str) -> ModuleType:
-    """An engine's module. Raises StudyError with the nearest names."""
+    """An engine's module. Raises StudyError with the nearest names, UsageError where what it needs is not installed."""
     if name not in names():
         raise near(name, names(), "engine")
-    return _registry.load(__name__, name)
+    module = _registry.load(__name__, name)
+    if hasattr(module, "check"):
+        module.check()
+    return module

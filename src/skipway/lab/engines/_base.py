@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from skipway.lab.records import Arm, Trial, record
 
-KINDS = ("began", "step", "ended", "stopped", "lost", "full")
+KINDS = ("began", "step", "ended", "stopped", "lost", "full", "again")
+LAST = ("ended", "stopped", "full")         # after these the worker is free
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Event:
     """What happened to a job.
 
     began; step: `step` done at `loss`; ended: `outcome` (finished, diverged or failed); stopped: its checkpoint is written; lost: its worker ended
-    without a word (`reason`); full: the disk takes no checkpoint (`reason`).
+    without a word (`reason`); full: the disk takes no checkpoint (`reason`); again: its worker was lost (`reason`), and it waits for another one.
     """
 
     kind: str                                   # one of KINDS

@@ -43,6 +43,8 @@ class Task:
     vocabulary: int | None = None       # number of input tokens; None for inputs that are no tokens
     length: int = 1             # tokens of a row
     features: int | None = None         # width of an input that is no token
+    side: int | None = None     # pixels of a side, where the inputs are pieces of a square picture
+    patch: int = 1              # pixels of a piece's side
 
     def __init__(self, *, data: str | None = None, **options: Any) -> None:
         known = {k: p.default for k, p in inspect.signature(self.build).parameters.items()}
@@ -82,6 +84,10 @@ class Task:
     def head(self, width: int) -> nn.Module:
         """The module from the last state to outputs."""
         return nn.Linear(width, self.classes)
+
+    def pictures(self, inputs: Tensor) -> Tensor:
+        """The inputs as pictures, (batch, channel, side, side), for models that read such. Only where `side` is set."""
+        raise NotImplementedError
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Mean cross entropy over the targets, in nats."""

@@ -36,11 +36,16 @@ class Digits(Task):
         cut = len(images) // 5
         self.rows = {split: Batch(images[part], torch.tensor(labels)[part]) for split, part in ((HELD_OUT, order[:cut]), (TRAIN, order[cut:]))}
         self.classes, self.length, self.features = 10, images.shape[1], patch * patch
+        self.side, self.patch = SIDE, patch
 
     def draw(self, split: str, generator: torch.Generator, size: int) -> Batch:
         inputs, labels = self.rows[split]
         chosen = torch.randint(len(labels), (size,), generator=generator)
         return Batch(inputs[chosen], labels[chosen])
+
+    def pictures(self, inputs: Tensor) -> Tensor:
+        many = SIDE // self.patch
+        return inputs.view(-1, many, many, self.patch, self.patch).transpose(2, 3).reshape(-1, 1, SIDE, SIDE)
 
     def embed(self, width: int) -> nn.Module:
         assert self.features is not None

@@ -108,7 +108,8 @@ def claims(record: dict[str, Any], most: int) -> list[tuple[str, Table]]:
     made = {"gradient": (_gradient, ("first: At the start", "first_is Which is", "last: At the end", "last_is Which is")),
             "convergence": (lambda r: r, ("steps: Steps", "reached: Seeds that got there", "seeds: Seeds")),
             "information": (lambda r: r, ("before: Untrained", "after: Trained", "chance: Chance", "measure Measure")),
-            "depth": (lambda r: r, ("depth: Blocks", "loss: Held-out loss", "diverged: Diverged", "seeds: Seeds"))}
+            "depth": (lambda r: r, ("depth: Blocks", "loss: Held-out loss", "diverged: Diverged", "seeds: Seeds")),
+            "measured": (lambda r: r, ("name Measure", "step: Step", "mean: Mean", "low: Lowest seed", "high: Highest seed", "seeds: Seeds"))}
     out = []
     for answer in record["answers"]:
         if answer["claim"] in made:
@@ -118,6 +119,14 @@ def claims(record: dict[str, Any], most: int) -> list[tuple[str, Table]]:
     return out
 
 
+def preset(record: dict[str, Any], most: int) -> Table:
+    """One row a threshold of a preset."""
+    columns = _columns("held Held", "what Number", "value: Value", "relation Relation", "bound: Threshold")
+    checks = record["claim"]["checks"] if record.get("claim") else []
+    rows = [{**c, "held": "yes" if c["held"] else "no", "tone": "fine" if c["held"] else "warning"} for c in checks]
+    return table("preset-table", "The claim's numbers beside its thresholds", columns, rows, most, "report.json")
+
+
 def _gradient(row: dict[str, Any]) -> dict[str, Any]:
     first, last = row["first_step"], row["last_step"]
     return {"arm": row["arm"], "first": first["ratio"], "first_is": first["verdict"], "last": last["ratio"], "last_is": last["verdict"]}
@@ -125,10 +134,10 @@ def _gradient(row: dict[str, Any]) -> dict[str, Any]:
 
 def arms(record: dict[str, Any], most: int) -> Table:
     """One row an arm: what it is made of."""
-    columns = _columns("name` Variant", "group` Group", "baseline Baseline", "scheme` Scheme", "options` Options", "factory` Factory",
-                       "depth: Blocks", "width: Width", "heads: Heads", "norm Norm", "init Start", "dtype Dtype", "optimizer Optimizer",
-                       "schedule Schedule", "batch: Batch", "steps: Steps", "warmup: Warm-up", "weight_decay: Weight decay", "clip: Clip",
-                       "parameters: Parameters", "flops: FLOPs a step",
+    columns = _columns("name` Variant", "group` Group", "baseline Baseline", "kind Kind", "scheme` Scheme", "options` Options",
+                       "model` Model", "factory` Factory", "depth: Blocks", "width: Width", "heads: Heads", "norm Norm", "init Start", "dtype Dtype",
+                       "optimizer Optimizer", "schedule Schedule", "batch: Batch", "steps: Steps", "warmup: Warm-up", "weight_decay: Weight decay",
+                       "clip: Clip", "parameters: Parameters", "flops: FLOPs a step",
                        "shared: Shared parameters", "paired: Start equal", "device Device", "notes Notes")
     rows = [{**a, "options": ", ".join(f"{k}={v}" for k, v in a["options"].items()), "notes": "; ".join(a["notes"])} for a in record["arms"]]
     return table("arms-table", "What each variant is", columns, rows, most, "report.json")
@@ -155,4 +164,4 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(kept) / len(kept) if kept else None
 
 
-ALL = (verdicts, summary, rates, curves, depth, arms, trials)
+ALL = (preset, verdicts, summary, rates, curves, depth, arms, trials)

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from skipway._errors import UsageError
 from skipway.report._compare import _colors, _svg, _tables
 from skipway.report._compare._figures import Figure, figures
+from skipway.report._compare.text import outcome
 from skipway.report._escape import plain
 from skipway.report._groups import plural
 from skipway.report._load import as_report
@@ -83,14 +84,15 @@ def _render(record: dict[str, Any], made: list[Figure], wirings: list[Wiring], r
     charts = {name: [_chart(f) for f in _tables.shown(made, name)] for name in ("verdicts", "curves", "rates", "depth", "cost")}
     found = {make.__name__: make(record, rows) for make in _tables.ALL}
     drawings = [Drawing(w.names, strips.strips(w.pieces, {}, drawn // len(wirings))) for w in wirings]
-    sections = [("verdicts", "Verdicts", len(record["comparisons"])), ("curves", "Curves", None), ("rates", "Rates", None), ("depth", "Depth", None),
-                ("cost", "Cost", None), ("claims", "Claims", None), ("wirings", "Wirings", None), ("arms", "Variants", len(record["arms"])),
-                ("trials", "Trials", len(record["trials"]))]
+    claim = [("preset", "Claim", len(record["claim"]["checks"]))] if record.get("claim") else []
+    sections = [("verdicts", "Verdicts", len(record["comparisons"])), *claim, ("curves", "Curves", None), ("rates", "Rates", None),
+                ("depth", "Depth", None), ("cost", "Cost", None), ("claims", "Claims", None), ("wirings", "Wirings", None),
+                ("arms", "Variants", len(record["arms"])), ("trials", "Trials", len(record["trials"]))]
     return page(
         "compare.html", styles=("check.css", "charts.css", "compare.css"), scripts=("slider.js", "compare.js"),
         unsaid=max(0, len(record["comparisons"]) - SENTENCES), extra_css=strips.style() + _colors.style(len(record["arms"])),
         heading=f"compare {plain(_task(record), 80)}", subject=None,
-        verdict=_verdict(record), facts=_facts(record), notes=_notes(record), sections=sections, charts=charts, tables=found,
+        verdict=_verdict(record), claim=_claim(record), facts=_facts(record), notes=_notes(record), sections=sections, charts=charts, tables=found,
         said=[_comparison(c) for c in record["comparisons"][:SENTENCES]], claims=_tables.claims(record, rows), drawings=drawings,
         undrawn=[a["name"] for a in record["arms"] if not a["wiring"].get("streams")],
         arms=[(number, arm["name"]) for number, arm in enumerate(record["arms"])], environment=_environment(record))
@@ -102,6 +104,8 @@ def _task(record: dict[str, Any]) -> str:
 
 def _verdict(record: dict[str, Any]) -> Said:
     counts = Counter(c["verdict"] for c in record["comparisons"])
+    if claim := record.get("claim"):
+        return Said({True: "fine", False: "warning", None: "note"}[claim["held"]], f"{claim['preset']}: {outcome(claim)}", claim["claim"])
     if not counts:
         return Said("note", "Nothing to compare", "one arm alone")
     tone = "fine" if counts["better"] else "warning" if counts["worse"] or counts["diverged"] else "note"
@@ -111,6 +115,12 @@ def _verdict(record: dict[str, Any]) -> Said:
     title = ", ".join(f"{n} {word}" for word in ("better", "worse", "diverged", "no difference shown") if (n := counts[word]))
     bases = list(dict.fromkeys(c["baseline"] for c in record["comparisons"]))
     return Said(tone, title, f"beside {plain(bases[0], 60)}" if len(bases) == 1 else f"beside the baselines of {len(bases)} groups")
+
+
+def _claim(record: dict[str, Any]) -> Said | None:
+    """A preset's claim under the verdicts."""
+    claim = record.get("claim")
+    return Said({True: "fine", False: "warning", None: "note"}[claim["held"]], outcome(claim), claim["claim"], claim["source"]) if claim else None
 
 
 def _comparison(c: dict[str, Any]) -> Said:

@@ -1,4 +1,4 @@
-"""A comparison as plain text: the verdicts with their sentences, then the numbers of each variant, then the claims one by one."""
+"""A comparison as plain text: a preset's claim, the verdicts with their sentences, the numbers of each variant, then the claims one by one."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ Rows = Sequence[Sequence[str]]
 
 def render(record: dict[str, Any]) -> str:
     """The whole text, with a newline at its end."""
-    parts = [_verdicts(record), _summary(record), *(_answer(a, record) for a in record["answers"]), _failed(record)]
+    parts = [claim(record), _verdicts(record), _summary(record), *(_answer(a, record) for a in record["answers"]), _failed(record)]
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
@@ -19,6 +19,27 @@ def table(rows: Rows, indent: str = "  ") -> str:
     wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ("  ".join(cell.rjust(w) if i else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, wide, strict=True))) for row in rows)
     return "\n".join(indent + line.rstrip() for line in lines)
+
+
+def claim(record: dict[str, Any]) -> str:
+    """Whether a preset's claim held, with each number beside its threshold; nothing for other studies."""
+    found = record.get("claim")
+    if not found:
+        return ""
+    rows = [["", "", "number", "threshold"],
+            *([said(c), plain(c["what"], 300), _number(c["value"]), f"{c['relation']} {c['bound']:g}"] for c in found["checks"])]
+    wide = max(len(row[1]) for row in rows)
+    lines = [f"  {row[0]:6}  {row[1]:{wide}}  {row[2]:>9}  {row[3]}".rstrip() for row in rows]
+    return "\n".join([f"{outcome(found).upper()}: {plain(found['claim'], 500)}", f"  source: {plain(found['source'], 500)}", *lines])
+
+
+def outcome(claim: dict[str, Any]) -> str:
+    """In three words or fewer."""
+    return {True: "claim held", False: "claim failed", None: "claim not decided"}[claim["held"]]
+
+
+def said(check: dict[str, Any]) -> str:
+    return "held" if check["held"] else "failed"
 
 
 def _verdicts(record: dict[str, Any]) -> str:
@@ -42,7 +63,7 @@ def _summary(record: dict[str, Any]) -> str:
 
 
 def _answer(answer: dict[str, Any], record: dict[str, Any]) -> str:
-    made = {"gradient": _gradient, "convergence": _convergence, "information": _information, "depth": _depth}
+    made = {"gradient": _gradient, "convergence": _convergence, "information": _information, "depth": _depth, "measured": _measured}
     rows = made[answer["claim"]](answer["rows"]) if answer["claim"] in made else []
     return f"{answer['question']}\n{table(rows)}" if rows else ""
 
@@ -66,6 +87,11 @@ def _information(rows: list[dict[str, Any]]) -> Rows:
 def _depth(rows: list[dict[str, Any]]) -> Rows:
     return [["variant", "depth", "held-out loss", "diverged"],
             *([plain(r["variant"]), str(r["depth"]), _number(r["loss"]), f"{r['diverged']} of {r['seeds']}"] for r in rows)]
+
+
+def _measured(rows: list[dict[str, Any]]) -> Rows:
+    return [["measured", "measure", "step", "mean", "lowest seed", "highest seed"],
+            *([plain(r["arm"]), r["name"], str(r["step"]), *(_number(r[k]) for k in ("mean", "low", "high"))] for r in rows)]
 
 
 def _failed(record: dict[str, Any]) -> str:
