@@ -2,8 +2,8 @@
 
     python bench/rewire.py [--rounds N] [--batch B] [--tokens T] [--eager | --compiled] [--json FILE]
 
-One process, the variants run in turn in each round; the figure is the median of the rounds' ratios, raw times are kept. Compiled is torch.compile with
-fullgraph=True (a graph break is an error) and inductor.
+One process, the variants run in turn in each round; the figure is the median of the rounds' ratios, raw times are kept. Compiled is torch.compile
+with fullgraph=True (a graph break is an error) and inductor.
 """
 
 import argparse
@@ -66,8 +66,8 @@ def main() -> int:
             times.append((pairs[0], pairs[1]))
         ratio = statistics.median(b / a for a, b in times)
         found[kind] = {"ratio": ratio, "times": times}
-        print(f"{kind:<9} plain on 24 joins: {ratio:.3f} of the model's own time (median of {chosen.rounds}; the model {1e3 * statistics.median(a for a, _ in times):.0f} ms)",
-              flush=True)
+        own = 1e3 * statistics.median(a for a, _ in times)
+        print(f"{kind:<9} plain on 24 joins: {ratio:.3f} of the model's own time (median of {chosen.rounds}; the model {own:.0f} ms)", flush=True)
     if chosen.json:
         chosen.json.write_text(json.dumps(found, indent=1))
     return 0

@@ -2,22 +2,22 @@
 
     python bench/rewire_models.py [WIRINGS.json] [ID ...] [--seed N]
 
-The file lists models and their inputs as beside this checkout in shared/truth/ (the default). For each model, in evaluation and in training: `plain` on
-every site of its one-lane streams, outputs and all gradients compared bit by bit, undone, and compared again; then ablate, drop and scale on one site
-drawn at random, against a run in which the operation of that join is replaced underneath torch's functions. Prints a line a model.
+The file lists models and their inputs as beside this checkout in shared/truth/ (the default). For each model, in evaluation and in training: `plain`
+on every site of its one-lane streams, outputs and all gradients compared bit by bit, undone, and compared again; then ablate, drop and scale on one
+site drawn at random, against a run in which the operation of that join is replaced underneath torch's functions. Prints a line a model.
 """
 
 import argparse
+import json
 import pathlib
 import random
 import sys
 import warnings
-import json
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
-from replay import DEFAULT, builder  # noqa: E402
+from replay import DEFAULT, builder
 
 
 def numbers(model: Any, inputs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

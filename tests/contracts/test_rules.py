@@ -1,5 +1,6 @@
 """Every rule keeps its contract: a page to read, a code of its own, a bad example that it names and a good one that nothing names."""
 
+import dataclasses
 import re
 from types import ModuleType
 from typing import Any
@@ -94,3 +95,24 @@ def test_good_example_is_clean(name: str) -> None:
     module = rule(name)
     found = findings(module.good())
     assert not told(tuple(f for f in found if f.code == module.CODE or f.severity in ("warning", "error")))
+
+
+MENDING = [name for name in NAMES if hasattr(rule(name), "mend")]
+
+
+@pytest.mark.parametrize("name", MENDING)
+def test_a_rewire_mends_what_the_rule_finds(name: str) -> None:
+    """The steps that the rule gives for its own bad example, carried out as they are written: nothing is found afterwards."""
+    import skipway
+    example = rule(name).bad()
+    found = [f for f in findings(example) if f.code == rule(name).CODE]
+    steps = [s for f in found if (s := rule(name).mend(f.where, f.values)) is not None]
+    assert steps, told(tuple(found))
+    model = example.model.to(getattr(torch, example.options.get("dtype", "float32")))
+    args = tuple(a.to(next(model.parameters()).dtype) if a.is_floating_point() else a for a in example.args)
+    example = dataclasses.replace(example, model=model, args=args)
+    plan = eval(f"skipway.rewire(model, *args){''.join(dict.fromkeys(steps))}", {"skipway": skipway, "model": model, "args": args})
+    edit = plan.apply()
+    assert [f for f in findings(example) if f.code == rule(name).CODE] == []
+    edit.undo()
+    assert [f.where for f in findings(example) if f.code == rule(name).CODE] == [f.where for f in found]

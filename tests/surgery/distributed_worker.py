@@ -17,7 +17,7 @@ import skipway
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
-from tests.surgery.conftest import Small  # noqa: E402
+from tests.surgery.conftest import Small
 
 STEPS, BATCH = 5, 8
 

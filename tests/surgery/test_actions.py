@@ -130,7 +130,7 @@ def test_actions_of_one_site_follow_one_another(small: Small, ids: Tensor) -> No
         skipway.rewire(small, ids).sites(3).to("scaled").sites(3).ablate()
 
 
-@pytest.mark.parametrize("scheme", [s for s in skipway.schemes.names()])
+@pytest.mark.parametrize("scheme", list(skipway.schemes.names()))
 def test_a_scheme_at_a_site_is_its_read_and_write(scheme: str, small: Small, ids: Tensor) -> None:
     rewiring = skipway.rewire(small, ids)
     try:
@@ -171,28 +171,26 @@ class Negative(nn.Module):
         return torch.add(self.maps[2](self.norms[2](x)), x, alpha=0.5)
 
 
+def state_after(model: nn.Module, x: Tensor, site: int, action: str) -> Tensor:
+    """What an action makes of one join."""
+    seen: list[Tensor] = []
+    plan = getattr(skipway.rewire(model, x).sites(site), action)()
+    edit = plan.sites(site).observe(lambda s, a, b, out: seen.append(out)).apply()
+    model(x)
+    edit.undo()
+    return seen[0]
+
+
 def test_signs_and_factors_belong_to_the_operands() -> None:
     torch.manual_seed(0)
     model, x = Negative(), torch.randn(2, 3, 8)
-    y = [m(n(h)) for m, n, h in [(model.maps[0], model.norms[0], x)]][0]
-    for action, want in (("ablate", -y), ("drop", x)):
-        edit = getattr(skipway.rewire(model, x).sites(0), action)().apply()
-        seen: list[Tensor] = []
-        edit.undo()
-        getattr(skipway.rewire(model, x).sites(0), action)().sites(0).observe(lambda s, a, b, out: seen.append(out)).apply()
-        model(x)
-        skipway.surgery.Edit.of(model).undo()               # type: ignore[union-attr]
-        assert torch.equal(seen[0], want)
+    y = model.maps[0](model.norms[0](x))
+    assert torch.equal(state_after(model, x, 0, "ablate"), -y)
+    assert torch.equal(state_after(model, x, 0, "drop"), x)
     state = x - y
     branch = 0.5 * model.maps[1](model.norms[1](state))
-    seen = []
-    skipway.rewire(model, x).sites(1).ablate().sites(1).observe(lambda s, a, b, out: seen.append(out)).apply()
-    model(x)
-    assert torch.equal(seen[0], branch)
-    skipway.surgery.Edit.of(model).undo()                   # type: ignore[union-attr]
-    edit = skipway.rewire(model, x).sites(2).drop().apply()
-    seen = []
-    torch.testing.assert_close(model(x), 0.5 * (state + branch))
+    assert torch.equal(state_after(model, x, 1, "ablate"), branch)
+    torch.testing.assert_close(state_after(model, x, 2, "drop"), 0.5 * (state + branch))    # here the factor is the shortcut's
 
 
 def test_channels_of_images() -> None:

@@ -29,9 +29,9 @@ def test_unknown_names_list_the_nearest(small: Small, ids: Tensor) -> None:
         rewiring.sites().to("rezeero")
     with pytest.raises(RewireError, match="scheme scaled has no option 'alfa'"):
         rewiring.sites().to("scaled", alfa=1)
-    with pytest.raises(RewireError, match="layer_scale.*unexpected keyword argument 'start'"):
+    with pytest.raises(RewireError, match=r"layer_scale.*unexpected keyword argument 'start'"):
         rewiring.sites().layer_scale(start=1)
-    with pytest.raises(RewireError, match="drop_path wants 0 <= p < 1, got 1.5"):
+    with pytest.raises(RewireError, match=r"drop_path wants 0 <= p < 1, got 1\.5"):
         rewiring.sites().drop_path(1.5)
     with pytest.raises(RewireError, match="lanes changes whole streams, and 3 of the 6 sites"):
         rewiring.sites(kind="ffn").lanes(2)

@@ -42,6 +42,7 @@ def command(
     fail_on: Annotated[str, typer.Option(help="Exit status 1 for findings at or above this: error, warning or note.")] = "error",
     output: Annotated[pathlib.Path | None, typer.Option(help="Write the report to this file instead of stdout.")] = None,
     mode: Annotated[str, typer.Option(help="eval or train: the mode the model is put in.")] = "eval",
+    fix: Annotated[bool, typer.Option("--fix-plan", help="Print, instead of the report, the skipway.rewire plan that mends what was found.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Text: print the findings only.")] = False,
     debug: Annotated[bool, typer.Option(help="Print tracebacks.")] = False,
 ) -> None:
@@ -56,6 +57,8 @@ def command(
         one_of("--mode", mode, ("eval", "train"))
         from skipway.report import formats
         one_of("--format", form, formats())
+        if fix and (form != "text" or quiet):
+            raise UsageError("--fix-plan prints Python in place of the report; leave --format and --quiet out")
         writable(output)
         from skipway.checks.config import Declared, read
         declared = read()
@@ -75,7 +78,10 @@ def command(
                 if target is not None:
                     raise
                 tell(error, f"{job.target}: {str(error).removeprefix(f'{job.target}: ')}", debug)
-        if reports:
+        if reports and fix:
+            from skipway.cli._fix_plan import fix_plan
+            write("\n".join(filter(None, (fix_plan(report.to_dict()) for report in reports))), output)
+        elif reports:
             _write(reports, form, output, quiet, target is None)
         if len(reports) < len(jobs) or any(report.not_understood for report in reports):
             raise typer.Exit(FAILED)

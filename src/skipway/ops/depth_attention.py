@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._autocast import product
-from skipway.ops._mode import again, owned
+from skipway.ops._mode import again, owned, run
 
 
 def depth_attention(sources: Sequence[Tensor], query: Tensor, eps: float = 1e-6, scale: float = 1.0, normed: bool = False) -> Tensor:
@@ -17,7 +17,7 @@ def depth_attention(sources: Sequence[Tensor], query: Tensor, eps: float = 1e-6,
     sources: tensors v_i, (..., dim); query (dim,). Gives (..., dim). Sources are read in place: no stack of them is made or kept.
     """
     wide = torch.promote_types(query.dtype, torch.float32)
-    return _DepthAttention.apply(eps, scale, normed, query.to(wide), *sources)[0]
+    return run(_DepthAttention, eps, scale, normed, query.to(wide), *sources)[0]
 
 
 def plain(sources: Sequence[Tensor], query: Tensor, eps: float = 1e-6, scale: float = 1.0, normed: bool = False) -> Tensor:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from skipway.ops._autocast import exact, product
 from skipway.ops._lanes import as_lanes, by_token
-from skipway.ops._mode import again, owned
+from skipway.ops._mode import again, owned, run
 
 
 def gated_read(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -22,7 +22,7 @@ def gated_read(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, eps: float
     given = lanes.to(wide), gain.to(wide), down.to(wide), up.to(wide)
     if not owned(lanes):
         return plain(*given, eps)
-    return _GatedRead.apply(*given, eps)[:2]
+    return run(_GatedRead, *given, eps)[:2]
 
 
 def plain(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, in_rows, mm, summed
+from skipway.ops._mode import run
 
 
 def mix(lanes: Tensor, matrix: Tensor) -> Tensor:
@@ -16,7 +17,7 @@ def mix(lanes: Tensor, matrix: Tensor) -> Tensor:
     matrix = matrix.to(lanes.dtype)
     if in_rows(lanes, matrix.dim() == 2):
         return mm(matrix, lanes.reshape(lanes.shape[0], -1)).view(-1, *lanes.shape[1:])
-    return _Mix.apply(lanes, matrix)
+    return run(_Mix, lanes, matrix)
 
 
 def plain(lanes: Tensor, matrix: Tensor) -> Tensor:

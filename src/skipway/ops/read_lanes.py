@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, summed
+from skipway.ops._mode import run
 
 
 def read_lanes(lanes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -15,7 +16,7 @@ def read_lanes(lanes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     lanes (n, ..., dim); weight (n,), the same for all tokens, or (..., n). Gives (..., dim) in the dtype of the lanes. What goes on
     with the second result instead of `lanes` brings both gradients of the lanes to one place, where they are summed without a tensor of their own.
     """
-    return _ReadLanes.apply(lanes, weight.to(lanes.dtype))
+    return run(_ReadLanes, lanes, weight.to(lanes.dtype))
 
 
 def plain(lanes: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch.autograd import Function
 
 from skipway.ops._autocast import exact
 from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, in_rows, mm, mv, summed
-from skipway.ops._mode import owned
+from skipway.ops._mode import owned, run
 
 
 def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -19,7 +19,7 @@ def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Ten
     """
     weight, matrix = weight.to(lanes.dtype), matrix.to(lanes.dtype)
     rule = _ReadMixRows if in_rows(lanes, weight.dim() == 1 and matrix.dim() == 2) else _ReadMix
-    return rule.apply(lanes, weight, matrix)
+    return run(rule, lanes, weight, matrix)
 
 
 def plain(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._autocast import exact, product
-from skipway.ops._mode import again, owned
+from skipway.ops._mode import again, owned, run
 
 
 def rms_linear(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -16,7 +16,7 @@ def rms_linear(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     x (..., width), weight (k, width). Gives z (..., k), in float32 at least: the normed x is never made, the products are divided. What goes on
     with the second result instead of `x` brings both gradients of x to one place, where they are summed without a tensor of their own.
     """
-    z, _, same = _RmsLinear.apply(x, weight, eps)
+    z, _, same = run(_RmsLinear, x, weight, eps)
     return z, same
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from skipway.ops._mode import again, owned
+from skipway.ops._mode import again, owned, run
 
 LOWEST = -80.0          # exp of it is a normal number in float32: no row or column can sum to zero
 
@@ -23,7 +23,7 @@ def sinkhorn(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor
     """
     n = logits.shape[-1]
     moved = logits.reshape(-1, n, n).movedim(0, -1).contiguous()        # tokens last: sums over lanes are then adds of whole vectors
-    made = _opaque(moved, iterations, floor)[0] if torch.compiler.is_compiling() else _Sinkhorn.apply(moved, iterations, floor)[0]
+    made = _opaque(moved, iterations, floor)[0] if torch.compiler.is_compiling() else run(_Sinkhorn, moved, iterations, floor)[0]
     return made.movedim(-1, 0).reshape(logits.shape)
 
 
@@ -44,9 +44,10 @@ def _forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Ten
     first = 1 if floor else 0                               # with a floor, the first division was the softmax's
     if owned(logits) and not torch.is_grad_enabled():
         sums = torch.ones(2 * iterations, *m.shape[1:], dtype=m.dtype, device=m.device)
-        for k, s in enumerate(_views(sums)[first:], first):
-            torch.sum(m, (k % 2,), True, out=s)
-            m.div_(s.add_(floor) if floor else s)
+        with torch._C._AutoDispatchBelowAutograd():         # nothing is recorded here anyway, and looking for that is a third of the time
+            for k, s in enumerate(_views(sums)[first:], first):
+                torch.sum(m, k % 2, True, out=s)
+                m.div_(s.add_(floor) if floor else s)
         return m, sums
     made = [torch.ones_like(m[0])] * first
     for k in range(first, 2 * iterations):
@@ -63,9 +64,10 @@ def _backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) 
     q = m * g
     if owned(g) and not torch.is_grad_enabled():
         m, on = m.clone(), (torch.empty_like(m[:1]), torch.empty_like(m[:, :1]))
-        for k, s in steps:
-            q.addcmul_(m, torch.sum(q, (k % 2,), True, out=on[k % 2]), value=-1)
-            m.mul_(s)
+        with torch._C._AutoDispatchBelowAutograd():
+            for k, s in steps:
+                q.addcmul_(m, torch.sum(q, k % 2, True, out=on[k % 2]), value=-1)
+                m.mul_(s)
     else:
         for k, s in steps:
             q, m = torch.addcmul(q, m, q.sum(k % 2, keepdim=True), value=-1), m * s

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, in_rows, mv, summed
+from skipway.ops._mode import run
 
 
 def write_lanes(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -14,7 +15,7 @@ def write_lanes(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
     lanes (n, ..., dim), y (..., dim); weight (n,), or (..., n). Gives lanes in their dtype.
     """
-    return _Write.apply(lanes, y.to(lanes.dtype), weight.to(lanes.dtype))
+    return run(_Write, lanes, y.to(lanes.dtype), weight.to(lanes.dtype))
 
 
 def plain(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops._lanes import as_lanes, for_tokens
-from skipway.ops._mode import owned
+from skipway.ops._mode import owned, run
 from skipway.ops.write_lanes import by_branch
 
 
@@ -18,7 +18,7 @@ def write_over(mixed: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     is no longer what it was: in plain eager mode the sum is written over it.
     """
     rule = _Over if owned(mixed) else _Write
-    return as_lanes(rule.apply(mixed, y.to(mixed.dtype), weight.to(mixed.dtype)), y)
+    return as_lanes(run(rule, mixed, y.to(mixed.dtype), weight.to(mixed.dtype)), y)
 
 
 def plain(mixed: Tensor, y: Tensor, weight: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ What to do
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,10 @@ from skipway.rules._base import Example, Facts, Hit, Spot
 CODE = "SKW306"
 STAGE = "graph"
 SEVERITY = "error"
+
+
+def mend(where: str, values: Mapping[str, Any]) -> str | None:
+    return f".sites(module={where!r}).scale(branch={values['want'] / values['scale']:g})" if values["scale"] else None
 
 
 def check(facts: Facts) -> Iterator[Hit]:

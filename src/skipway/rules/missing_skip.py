@@ -26,7 +26,8 @@ import itertools
 import math
 import re
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,7 +74,7 @@ def _between_joins(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         near = any(n in joined and home.first <= n < home.last for n in (unit.start, unit.end))
         if near and home.path and _keeps_shape(facts, learned):
             where = owner if owner and owner != home.path else facts.path(end)
-            yield _hit(facts, where, end, None), tuple(learned)
+            yield _hit(facts, where, end, None, _begins(facts, unit.start, end)), tuple(learned)
 
 
 def _alike(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
@@ -132,7 +133,7 @@ def _standing_modules(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
         like = any(_kin(kind, other) and (None in (owner, its) or owner is its) for other, its in bypassed)
         own = not _plain_class(call) and (like or _forgot(kind, joining))
         if beside or own or (not facts.places and _meant(facts, call)):
-            yield _hit(facts, call.path, unit.end, call), unit.learned
+            yield _hit(facts, call.path, unit.end, call, _norm_before(facts, call)), unit.learned
         elif not facts.places:
             notes.append((_note(facts, call.path, unit.end, call), unit.learned))
     if not facts.places:
@@ -204,12 +205,29 @@ def _plain(facts: Facts) -> Iterator[tuple[Hit, tuple[int, ...]]]:
     yield Hit("", text, severity, facts.line(learned[-1]), {"learned": len(learned), "longest": longest}), tuple(learned)
 
 
-def _hit(facts: Facts, where: str, end: int, call: Call | None) -> Hit:
+def _hit(facts: Facts, where: str, end: int, call: Call | None, begins: str | None = None) -> Hit:
     kept = shape(facts.graph.nodes[end].shape)
     name = where.rpartition(".")[2] or type(facts.record.model).__name__
     text = (f"`{name}` keeps the shape {kept} and stands on the stream itself: no path goes around it; add its input to its "
             f"output, `x = x + {name}(...)`")
-    return Hit(where, text, None, _line(facts, where, end, call), {"shape": list(facts.graph.nodes[end].shape)})
+    return Hit(where, text, None, _line(facts, where, end, call), {"shape": list(facts.graph.nodes[end].shape), "begins": begins or where})
+
+
+def _begins(facts: Facts, start: int, end: int) -> str | None:
+    """The module that is given the stream's state first on the stretch from a node to another: the norm of a pre-norm sublayer."""
+    state = facts.graph.state[start]
+    found = (c for c in facts.record.calls[1:] if start <= c.first <= end and c.last > c.first and not c.first <= start < c.last)
+    return next((c.path for c in found if state is not None and any(facts.graph.state[n] is state for _, n in c.ins)), None)
+
+
+def _norm_before(facts: Facts, call: Call) -> str | None:
+    """The norm in the same block whose output a module is given: with it begins the sublayer."""
+    calls = facts.record.calls
+    state = next((s for _, n in call.ins if (s := facts.graph.state[n]) is not None), None)
+    if state is None or state.norm is None or state.via != "norm":
+        return None
+    norm = calls[state.norm.call]
+    return norm.path if calls[norm.parent].id == call.parent and norm.id != call.id else None
 
 
 def _note(facts: Facts, where: str, end: int, call: Call | None) -> Hit:
@@ -225,6 +243,10 @@ def _line(facts: Facts, where: str, end: int, call: Call | None) -> tuple[str, i
     while call.where is None and call.parent >= 0 and call.parent != call.id:
         call = calls[call.parent]
     return call.where or facts.line(end)
+
+
+def mend(where: str, values: Mapping[str, Any]) -> str | None:
+    return f".branch({where!r}, begins={values['begins']!r}).insert_skip()" if "begins" in values and where else None
 
 
 class _Block(nn.Module):

@@ -17,7 +17,8 @@ What to do
     whose weights are in float32.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,10 @@ from skipway.rules._real import Real
 CODE = "SKW701"
 STAGE = "values"
 SEVERITY = "error"
+
+
+def mend(where: str, values: Mapping[str, Any]) -> str | None:
+    return ".sites().stream_dtype(\"float32\")"
 
 
 def check(facts: Facts) -> Iterator[Hit]:
