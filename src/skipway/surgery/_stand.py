@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Here(threading.local):
     """What runs in this thread."""
 
-    frame: "Frame | None" = None        # of the innermost intercepted call; None where the adds that run are none of the model's
+    def __init__(self) -> None:             # runs once in each thread: a compiler guards on whether the attribute is there
+        self.frame: Frame | None = None     # of the innermost intercepted call; None where the adds that run are none of the model's
 
 
 here = Here()
