@@ -28,7 +28,7 @@ def gap(calls: Any, graph: Any, model: str, ends: str, begins: str) -> Gap:
             raise RewireError(f"rewire: {model} runs no module {path!r} that gives a tensor with these inputs; see print(model) for its paths")
     if len(first) != len(last):
         raise RewireError(f"rewire: {begins!r} runs {len(first)} times in one forward and {ends!r} {len(last)} times; a skip needs both equally "
-                          f"often")
+                          "often")
     start = next((graph.nodes[n].shape for _, n in first[0].ins if graph.signal[n]), None)
     end = next((graph.nodes[n].shape for _, n in last[0].outs if graph.signal[n]), None)
     if start is None or start != end:

@@ -106,7 +106,5 @@ class Joining(Stand):
         planned = frame.layout.joins[kind]
         first = min(planned)
         raise RewireError(f"rewire: {planned[first].rule.spot} was planned as {kind.name} {first + 1} of {frame.layout.totals[kind]} of its shape "
-                          f"in a call of "
-                          f"{self.path or 'the model'!r}, and {frame.counts.get(kind, 0)} ran; the code took another way or another shape than "
-                          f"when it was "
-                          "planned: undo the edit and rewire with these inputs")
+                          f"in a call of {self.path or 'the model'!r}, and {frame.counts.get(kind, 0)} ran; the code took another way or another "
+                          "shape than when it was planned: undo the edit and rewire with these inputs")

@@ -49,8 +49,8 @@ def _adopt_rms(scheme: Any, norm: nn.Module, spot: str) -> None:
     weight = getattr(norm, "weight", None)
     eps = getattr(norm, "eps", getattr(norm, "variance_epsilon", None))
     if getattr(norm, "bias", None) is not None or weight is None or eps is None or isinstance(norm, nn.LayerNorm):
-        raise RewireError(f"rewire: {spot}: gated_residual norms its lanes by RMS with a gain, and the branch's norm is {type(norm).__name__}; "
-                          "use hyper, mhc or identity_hyper")
+        raise RewireError(f"rewire: {spot}: gated_residual norms its lanes by RMS with a gain, and the branch's norm is {type(norm).__name__}; use "
+                          "hyper, mhc or identity_hyper")
     with torch.no_grad():
         x = torch.ones(1, weight.numel(), dtype=weight.dtype, device=weight.device)
         gain = norm(x)[0] * math.sqrt(1 + eps)              # some add one to their weight

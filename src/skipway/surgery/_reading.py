@@ -64,8 +64,7 @@ class Leaving(Stand):
         several = isinstance(out, (tuple, list)) and not hasattr(out, "_fields")
         if not isinstance(out[0] if several else out, Tensor):
             raise RewireError(f"rewire: {self.path!r} gives {type(out).__name__}, and a skip is added to a tensor or to the first of a tuple; end "
-                              f"it at "
-                              "the module inside that gives a tensor")
+                              "it at the module inside that gives a tensor")
         frame, here.frame = here.frame, None
         try:
             return type(out)([self.skip(out[0]), *out[1:]]) if several else self.skip(out)

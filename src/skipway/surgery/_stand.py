@@ -54,9 +54,8 @@ class Stand:
     def turn(self, several: int) -> int:
         """Which of its calls in one forward of the model begins now."""
         if several > 1 and in_backward():
-            raise RewireError(f"rewire: {self.path!r} runs {several} times in one forward, and activation checkpointing runs it again in "
-                              f"backward, where "
-                              "its calls cannot be told apart; checkpoint what is inside it, or nothing")
+            raise RewireError(f"rewire: {self.path!r} runs {several} times in one forward, and activation checkpointing runs it again in backward, "
+                              "where its calls cannot be told apart; checkpoint what is inside it, or nothing")
         call = self.calls % several
         self.calls += 1
         return call
@@ -92,12 +91,10 @@ class Watched(Stand):
             holder = getattr(holder, part, None)
         if holder is not p.stand.module:
             raise RewireError(f"rewire: {p.said} did not run: {p.stand.path!r} is another module than the one that was rewired; undo the edit and "
-                              f"rewire "
-                              "the model as it is now")
+                              "rewire the model as it is now")
         if p.stand.calls or any(other.stand.calls for other in self.planned if other.stream == p.stream):
-            raise RewireError(f"rewire: {p.said} ran {p.stand.calls} times in this forward where {p.calls} were planned; the code took another "
-                              f"way than "
-                              "when it was planned: undo the edit and rewire with these inputs")
+            raise RewireError(f"rewire: {p.said} ran {p.stand.calls} times in this forward where {p.calls} were planned; the code took another way "
+                              "than when it was planned: undo the edit and rewire with these inputs")
 
 
 def in_backward() -> bool:

@@ -72,7 +72,7 @@ class Edit:
         for stand in top.values():
             if stand.module.__dict__.get("forward") is not stand:
                 raise RewireError(f"rewire: the forward of {stand.path or 'the model'!r} was wrapped by something else after the edit; take that "
-                                  f"off first")
+                                  "off first")
         for stand in reversed(self.stands):
             if stand.hidden is None:
                 del stand.module.forward
@@ -137,7 +137,7 @@ def _register(edit: Edit, spot: Spot, rule: Rule) -> None:
 def _skip(edit: Edit, gap: Gap) -> list[Planned]:
     """Put a skip around a stretch."""
     skip = InsertedSkip(gap)
-    _beside(edit, gap.ends, "skip", skip, str(gap))
+    _beside(edit, gap.ends, f"skip_{gap.ends.replace('.', '_')}", skip, str(gap))
     edit.skips.append(skip)
     found = []
     for kind, path, calls in ((Leaving, gap.ends, gap.calls), (Entering, gap.begins, gap.calls)):
@@ -167,8 +167,8 @@ def _adopt(edit: Edit) -> None:
         for action in (a for a in rule.actions if a.normed):
             norms = [r for r in _reads(rule.spot) if r.norm]
             if len(norms) != 1:
-                raise RewireError(f"rewire: {rule.spot}: {action.name()} stands in for the one norm that a branch reads through, and this site "
-                                  f"has {len(norms)}")
+                raise RewireError(f"rewire: {rule.spot}: {action.name()} stands in for the one norm that a branch reads through, and this site has "
+                                  f"{len(norms)}")
             action.adopt(edit.model.get_submodule(norms[0].module))
 
 

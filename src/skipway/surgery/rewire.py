@@ -68,8 +68,7 @@ class Rewiring:
                 mine = [s for s in chosen if s.stream == stream]
                 if len(mine) != mine[0].sites:
                     raise RewireError(f"rewire: {action.name()} changes whole streams, and {len(mine)} of the {mine[0].sites} sites of {stream!r} "
-                                      f"were chosen; "
-                                      "choose all")
+                                      "were chosen; choose all")
         made: list[tuple[Spot, Action]] = []
         for spot in chosen:
             act = action(spot, **options)

@@ -30,8 +30,7 @@ def save(edit: Edit, path: Any) -> None:
         for action in rule.actions:
             if not action.kept:
                 raise RewireError(f"rewire: {rule.spot} has {action.name()}, which holds a function and cannot be written to a file; leave it out "
-                                  f"and save "
-                                  "the rest")
+                                  "and save the rest")
         plan.append({"spot": asdict(rule.spot), "actions": [{"name": a.name(), "options": a.options} for a in rule.actions]})
     data = {"schema": SCHEMA, "model": type(edit.model).__name__, "plan": plan, "skips": [asdict(s.gap) for s in edit.skips]}
     try:
@@ -94,8 +93,7 @@ def _there(model: nn.Module, there: set[str], modules: tuple[str, ...], made_in:
     for module in modules:
         if module not in there:
             raise RewireError(f"reapply: the edit was made in {made_in}, and {type(model).__name__} has no module {module!r}; give the model that "
-                              f"it was "
-                              "made in")
+                              "it was made in")
 
 
 def _fill(edit: Edit, tensors: dict[str, Any], path: str) -> None:

@@ -31,8 +31,8 @@ class Lanes(Action):
         fits = site.placement == "pre" and site.shortcut == "identity" and site.gain in (None, 1) and site.shortcut_from is None
         if not fits or site.read_from is not None or spot.axis != -1:
             raise RewireError(f"rewire: {spot}: lanes are for pre-norm streams that each branch reads at its newest state; this site is "
-                              f"{site.placement}, "
-                              f"its shortcut {site.shortcut}" + (", and its branch reads an older state" if site.read_from is not None else ""))
+                              f"{site.placement}, its shortcut "
+                              f"{site.shortcut}" + (", and its branch reads an older state" if site.read_from is not None else ""))
         if spot.written:
             raise RewireError(f"rewire: {spot} writes into its operand by a call, which cannot take another shape; write it as x = x + y")
         self.n = n

@@ -29,6 +29,5 @@ class ReadFrom(Action):
     def read(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
             raise RewireError(f"rewire: {self.spot} reads from site {self.options['site']}, and activation checkpointing runs it again without "
-                              f"that site; "
-                              "checkpoint both together, or neither")
+                              "that site; checkpoint both together, or neither")
         return self.source[0].state

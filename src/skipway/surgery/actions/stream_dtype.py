@@ -20,7 +20,7 @@ class StreamDtype(Action):
             raise RewireError(f"rewire: stream_dtype wants float32 or float64, got {dtype!r}")
         if self.spot.site.placement == "post":
             raise RewireError(f"rewire: {self.spot}: a norm stands on the stream, so it has the type that the norm gives; stream_dtype is for "
-                              f"pre-norm")
+                              "pre-norm")
         if self.spot.written:
             raise RewireError(f"rewire: {self.spot} writes into its operand by a call, which cannot take another type; write it as x = x + y")
         self.options["dtype"] = str(kind).removeprefix("torch.")
