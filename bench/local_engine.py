@@ -4,8 +4,9 @@
 
 Throughput: both sides run the same eight trials of the copy task, in turn; whole wall times, with the start of the workers and the report (bar on two
 cores or more: 1.4 times). Overhead: a trial as a worker runs it (recorded, with checkpoints and reports of its steps) against a plain loop of batch,
-forward, backward, clip, step, and the same held-out evaluations; processor time of one thread, in turn, the median of the ratios (bar: 5 %). What the
-evaluations themselves add to the bare steps is printed beside it. Status 1 where a bar is missed. Needs a machine that does nothing else.
+forward, backward, clip, step, and the same held-out evaluations; processor time of a thread each, which take turns step by step, so that what else
+the machine does slows both alike; the median of the ratios (bar: 5 %). What the evaluations themselves add to the bare steps is printed beside it.
+Status 1 where a bar is missed. Throughput needs a machine that does nothing else.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import pathlib
 import statistics
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 
 import torch
 
@@ -29,14 +32,53 @@ from skipway.lab.engines import Job
 from skipway.lab.records import Arm, Trial
 
 
-def bare(arm: Arm, trial: Trial, task: tasks.Task, evaluations: bool) -> float:
-    """Processor seconds of a training loop without records."""
-    start = time.process_time()
+class Turns:
+    """Threads that run one at a time, in turn; each has its processor seconds in `spent`."""
+
+    def __init__(self, sides: "dict[str, Callable[[Callable[[], None]], None]]") -> None:
+        """sides: functions that call what they get wherever another may go on."""
+        self.order, self.free, self.spent = list(sides), threading.Condition(), {}
+        self.error: BaseException | None = None
+        threads = [threading.Thread(target=self._side, args=(name, work)) for name, work in sides.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self.error is not None:
+            raise self.error
+
+    def _side(self, name: str, work: "Callable[[Callable[[], None]], None]") -> None:
+        self._wait(name)
+        settings(1)                         # small numbers are flushed thread by thread
+        start = time.thread_time()
+        try:
+            work(lambda: self._next(name))
+        except BaseException as error:
+            self.error = error
+        self.spent[name] = time.thread_time() - start
+        with self.free:
+            self.order.remove(name)
+            self.free.notify_all()
+
+    def _wait(self, name: str) -> None:
+        with self.free:
+            self.free.wait_for(lambda: self.order[0] == name)
+
+    def _next(self, name: str) -> None:
+        with self.free:
+            self.order.append(self.order.pop(0))
+            self.free.notify_all()
+        self._wait(name)
+
+
+def bare(arm: Arm, trial: Trial, task: tasks.Task, evaluations: bool, turn: "Callable[[], None]") -> None:
+    """A training loop without records."""
     model = build(arm, task, trial.seed)
     optimizer = Optimizer(model, arm, trial.lr)
     held = [task.batch("held_out", 0, k, arm.batch) for k in range(arm.held_out)]
     losses, curve = [], []
     for step in range(arm.steps):
+        turn()
         batch = task.batch("train", trial.seed, step, arm.batch)
         loss = task.loss(model(batch.inputs), batch)
         optimizer.zero_grad()
@@ -50,24 +92,24 @@ def bare(arm: Arm, trial: Trial, task: tasks.Task, evaluations: bool) -> float:
                 outs = [model(b.inputs) for b in held]
                 curve.append([(task.loss(out, b).item(), task.score(out, b)) for out, b in zip(outs, held)])
             model.train()
-    return time.process_time() - start
 
 
-def ours(arm: Arm, trial: Trial, task: tasks.Task, folder: str) -> float:
-    """Processor seconds of the same in a worker: what it says goes nowhere."""
+def ours(arm: Arm, trial: Trial, task: tasks.Task, folder: str, turn: "Callable[[], None]") -> None:
+    """The same in a worker: what it says goes nowhere."""
     job = Job(arm, trial, str(pathlib.Path(folder) / f"{trial.id}.safetensors"))
-    start = time.process_time()
-    last = _worker._worked(job, _Orders(), io.StringIO())
-    spent = time.process_time() - start
+    last = _worker._worked(job, _Orders(turn), io.StringIO())
     assert last["kind"] == "ended" and last["outcome"]["state"] == "finished", last
-    return spent
 
 
 class _Orders:
-    """Nobody stops it."""
+    """Nobody stops it; it is asked before every step."""
 
-    class stop:
-        is_set = staticmethod(lambda: False)
+    def __init__(self, turn: "Callable[[], None]") -> None:
+        self.stop, self.turn = self, turn
+
+    def is_set(self) -> bool:
+        self.turn()
+        return False
 
 
 def throughput(made: "lab.Plan", rounds: int) -> tuple[list[float], list[float]]:
@@ -94,7 +136,10 @@ def overhead(arm: Arm, pairs: int) -> list[tuple[float, float, float]]:
     with tempfile.TemporaryDirectory() as root:
         for k in range(pairs + 1):
             trial = Trial(arm.name, 1e-3, k)
-            found.append((bare(arm, trial, task, False), bare(arm, trial, task, True), ours(arm, trial, task, root)))
+            done = Turns({"steps": lambda turn, t=trial: bare(arm, t, task, False, turn),
+                          "bare": lambda turn, t=trial: bare(arm, t, task, True, turn),
+                          "ours": lambda turn, t=trial: ours(arm, t, task, root, turn)})
+            found.append((done.spent["steps"], done.spent["bare"], done.spent["ours"]))
     return found[1:]
 
 

@@ -28,7 +28,8 @@ ALLOWED: dict[str, set[str] | None] = {
 }
 NO_TORCH = {"_errors", "_load", "_registry", "report"}
 # Folders whose files without a leading underscore are members: a member never imports a sibling.
-REGISTRIES = ("rules", "schemes", "models", "report", "targets", "cli", "lab/tasks", "lab/engines", "surgery/actions", "lab/measures", "lab/presets", "lab/variants")
+REGISTRIES = ("rules", "schemes", "models", "report", "targets", "cli",
+              "lab/tasks", "lab/engines", "surgery/actions", "lab/measures", "lab/presets", "lab/variants")
 FILES = sorted(SRC.rglob("*.py"))
 
 

@@ -123,6 +123,6 @@ def test_other_versions_on_a_node_are_refused() -> None:
 
 
 def test_an_engine_that_is_not_there() -> None:
-    assert engines.names() == ("local", "ray")
+    assert engines.names() == ("local", "ray", "together")
     with pytest.raises(StudyError, match="ray"):
         engines.load("rey")

@@ -91,6 +91,12 @@ class Report:
         return {**head, "findings": [asdict(f) for f in self.findings], "wiring": self.wiring.to_dict(),
                 "rules": {code: asdict(text) for code, text in self.rules.items()}}
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, the findings and the drawing with them."""
+        from skipway._registry import load
+        shown: str = load("skipway.report", "drawing").notebook(self.to_dict())     # docs/decisions/0004
+        return shown
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Report":
         """Inverse of `to_dict`; fields that this version does not know are left out. Raises UsageError on another schema or a missing field."""

@@ -10,8 +10,11 @@ if TYPE_CHECKING:
     from skipway.lab import Plan
 
 
-def text(plan: "Plan") -> str:
-    """With a newline at its end."""
+ENOUGH = 5              # seeds from which on a stack was measured to be faster, for a task that says so
+
+
+def text(plan: "Plan", engine: str | None = None) -> str:
+    """With a newline at its end. engine: the one that was asked for."""
     rows = [["variant", "blocks", "width", "parameters", "GFLOP / step", "ms / step", "steps", "rates", "starts equal"]]
     for arm in plan.arms:
         share = "baseline" if arm.baseline else f"{arm.paired / arm.shared:.0%} of {arm.shared:,}" if arm.shared else "nothing shared"
@@ -21,8 +24,18 @@ def text(plan: "Plan") -> str:
     head = f"task {plain(str(plan.study.task), 200)}, seeds {plan.seeds[0]} to {plan.seeds[-1]}"
     more = f", then one seed more at a time until decided, at most {plan.study.max_seeds}" if plan.study.until_decided else ""
     many = len(plan.trials)
-    return "\n".join([*_claim(plan), head + more, table(rows), *notes,
-                      f"{many} trials, {plan.workers} at once: about {duration(plan.seconds)}{' until the first look' if more else ''}", ""])
+    time = f"{many} trials, {plan.workers} at once: about {duration(plan.seconds)}{' until the first look' if more else ''}"
+    return "\n".join([*_claim(plan), head + more, table(rows), *notes, time, *_engine(plan, engine), ""])
+
+
+def _engine(plan: "Plan", engine: str | None) -> list[str]:
+    """What is to be known of it, or a faster one for this plan."""
+    if engine == "together":
+        return ["  engine together: the seeds of each variant and rate train as one stack; numbers are those of local but for the last digits"]
+    stacked = all(a.optimizer != "muon" and a.dtype != "bfloat16" for a in plan.arms)
+    if engine is None and plan.task.together and len(plan.seeds) >= ENOUGH and stacked:
+        return [f"  --engine together trains the {len(plan.seeds)} seeds of each variant and rate as one stack, which is faster for this task"]
+    return []
 
 
 def _claim(plan: "Plan") -> list[str]:

@@ -51,9 +51,12 @@ def command(
     alpha: Annotated[Text, typer.Option(help="Rate of false verdicts. Default 0.05.")] = None,
     until_decided: Annotated[bool, typer.Option("--until-decided", help="Add seeds until all is decided; the error rate holds.")] = False,
     max_seeds: Annotated[Text, typer.Option(help="Most seeds of --until-decided. Default 20.")] = None,
+    model: Annotated[Text, typer.Option(help="A model, as skipway check takes it (hf:PATH, file.py:make): base is that model as a variant, "
+                                        "base+rezero, base+lanes:scheme=mhc the same with its joins rewired.")] = None,
     data: Annotated[Text, typer.Option(help="A file of one's own, for the task text.")] = None,
     device: Annotated[Text, typer.Option(help="cpu or cuda.")] = None,
-    engine: Annotated[str, typer.Option(help="local (processes of this machine), ray (a cluster), or another that is installed.")] = "local",
+    engine: Annotated[Text, typer.Option(help="local (processes of this machine, the default), together (the seeds of one variant as one stack in a "
+                                         "process: faster for small steps), ray (a cluster), or another that is installed.")] = None,
     ray_address: Annotated[Text, typer.Option(help="With --engine ray: the running cluster, as in auto or head:6379. Default: a cluster of this "
                                               "machine, started and stopped.")] = None,
     workers: Annotated[int | None, typer.Option(help="Trials at once. Default: one a core of the machine, or of the cluster.", min=1)] = None,
@@ -87,7 +90,7 @@ def command(
 
 _FIELDS = ("preset", "variants", "baseline", "seeds", "lr", "steps", "depth", "width", "heads", "norm", "warmup", "init", "dtype", "batch",
            "optimizer", "schedule", "weight_decay", "clip", "match", "evaluate", "probes", "measure", "checkpoint", "threshold", "alpha", "max_seeds",
-           "data", "device")
+           "model", "data", "device")
 _LISTS = ("lr", "depth", "width", "norm", "warmup", "init", "dtype", "batch", "optimizer")
 
 
@@ -122,11 +125,11 @@ def _study(task: str, given: dict[str, Any], until_decided: bool) -> "Study":
     return make({"task": task, **fields} if task else fields, lambda loc: f"--{str(loc[0]).replace('_', '-')}: " if loc and loc[0] in fields else "")
 
 
-def _place(engine: str, ray_address: Text, workers: int | None) -> dict[str, Any]:
-    """Where trials run, and how many at once."""
+def _place(engine: Text, ray_address: Text, workers: int | None) -> dict[str, Any]:
+    """Where trials run, and how many at once. Without an engine there is none in it: a new study takes local, an old one its own."""
     if ray_address is not None and engine != "ray":
-        raise UsageError(f"--ray-address is for --engine ray, and the engine is {engine}; add --engine ray, or leave the address out")
-    return {"engine": engine, "workers": workers, **({"address": ray_address} if ray_address is not None else {})}
+        raise UsageError(f"--ray-address is for --engine ray, and the engine is {engine or 'local'}; add --engine ray, or leave the address out")
+    return {**({"engine": engine} if engine is not None else {}), "workers": workers, **({"address": ray_address} if ray_address is not None else {})}
 
 
 def _new(study: "Study", out: Path, place: dict[str, Any], as_json: bool, dry_run: bool, yes: bool) -> None:
@@ -136,13 +139,15 @@ def _new(study: "Study", out: Path, place: dict[str, Any], as_json: bool, dry_ru
     from skipway.lab import engines, run
     from skipway.lab._plan import LONG, plan
     from skipway.lab._run import free
-    engines.load(place["engine"])
+    where = engines.load(place.get("engine", "local"))
     folder = out if out is not None else _free(study)
     if not dry_run:
         free(folder)
     with bar("planning") as tell:
         made: Plan = plan(study, place["workers"] or os.cpu_count() or 1, tell)
-    typer.echo(text(made), nl=False, err=as_json)
+    typer.echo(text(made, place.get("engine")), nl=False, err=as_json)
+    if hasattr(where, "fits") and dry_run:
+        where.fits(made.arms, made.rates, made.task)
     if dry_run:
         return
     if made.seconds > LONG and not yes:
@@ -161,9 +166,12 @@ def _free(study: "Study") -> pathlib.Path:
 
 def _resumed(folder: pathlib.Path, place: dict[str, Any], retry: bool, as_json: bool) -> None:
     from skipway.lab import engines, resume
+    from skipway.lab._run import alike
     from skipway.lab._store import Store
-    engines.load(place["engine"])
+    if "engine" in place:
+        engines.load(place["engine"])
     store = Store(folder)
+    place = {**place, "engine": alike(store, place.get("engine"), folder)}
     left = len(store.trials("waiting", "running", *(("failed",) if retry else ())))
     typer.echo(f"{plain(str(folder))}: {left} of {len(store.trials())} trials are left", err=as_json)
     steps = {a.name: a.steps for a in store.arms()}

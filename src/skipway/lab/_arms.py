@@ -62,7 +62,8 @@ def _one(study: Study, task: Task, fields: dict[str, Any], variant: Variant, nam
     kind = variants.kind(named)
     for key in sorted(set(variants.load(kind).FIXED) & {*cell, *own}):
         raise StudyError(f"variant {name}: {key} changes nothing of it; leave {key} out, or take variants that follow it")
-    told = {"scheme": None, "factory": None, "model": None, **variants.load(kind).fields(named)}
+    given = study.model if kind == variants.REWIRED else None
+    told = {"scheme": None, "factory": None, "model": given, **variants.load(kind).fields(named)}
     steps = f["steps"]
     rates = f["lr"] if isinstance(f["lr"], list) else [f["lr"]]
     asked = tuple(m.replace("-", "_") for m in study.measure if measures.load(m))

@@ -64,6 +64,16 @@ def read(path: pathlib.Path, model: nn.Module, optimizer: Optimizer) -> dict[str
     return progress
 
 
+def peek(path: pathlib.Path) -> dict[str, Any]:
+    """The recorded progress alone, empty where it cannot be read: `read` then tells the damage."""
+    try:
+        with safe_open(path, framework="pt") as found:
+            progress: dict[str, Any] = json.loads((found.metadata() or {})["skipway"])["progress"]
+            return progress
+    except (SafetensorError, OSError, KeyError, ValueError):
+        return {}
+
+
 def _damaged(path: pathlib.Path, why: str) -> StoreError:
     return StoreError(f"{path}: the checkpoint is damaged ({' '.join(why.split())}); delete it and resume with --retry, and this trial starts anew")
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from skipway.lab._model import model_dtype
-from skipway.lab._trial import _Run
+from skipway.lab._trial import Run
 from skipway.lab.records import Arm, Trial
 from skipway.lab.tasks import Batch, Task
 
@@ -36,12 +36,12 @@ def flops(model: nn.Module, task: Task, arm: Arm) -> int:
 def seconds(arm: Arm, task: Task, lr: float) -> float:
     """Of one training step with one thread: the fastest of five, since what else a machine does only adds."""
     with one_thread(), torch.random.fork_rng(devices=[]):
-        run = _Run(arm, Trial(arm.name, lr, 0), task, None)
-        run._train()
+        run = Run(arm, Trial(arm.name, lr, 0), task, None)
+        run.train()
         found = []
         for _ in range(TIMED):
             start = time.perf_counter()
-            run._train()
+            run.train()
             found.append(time.perf_counter() - start)
     return min(found)
 

@@ -56,18 +56,30 @@ class Optimizer:
         return made
 
     def tensors(self) -> dict[str, Tensor]:
-        """The whole state, by "optimizer.parameter.name"."""
-        return {f"{k}.{i}.{name}": value for k, o in enumerate(self.all) for i, state in o.state_dict()["state"].items()
-                for name, value in state.items() if isinstance(value, Tensor)}
+        """The whole state: of each optimizer, name and dtype, the numbers of the parameters "of" in a row. Few tensors take less time to write."""
+        made: dict[str, Tensor] = {}
+        for k, optimizer in enumerate(self.all):
+            rows: dict[str, dict[int, Tensor]] = {}
+            for i, state in optimizer.state_dict()["state"].items():
+                for name, value in state.items():
+                    if isinstance(value, Tensor):
+                        rows.setdefault(f"{k}.{name}.{str(value.dtype).removeprefix('torch.')}", {})[i] = value.flatten()
+            made |= {key: torch.cat(list(row.values())) for key, row in rows.items()}
+            made |= {f"{key}.of": torch.tensor(list(row)) for key, row in rows.items()}
+        return made
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Takes a state of `tensors` back, as exact as it was."""
         for k, optimizer in enumerate(self.all):
+            own = [p for group in optimizer.param_groups for p in group["params"]]
             state: dict[int, dict[str, Tensor]] = {}
-            for key, value in tensors.items():
-                number, index, name = key.split(".", 2)
-                if int(number) == k:
-                    state.setdefault(int(index), {})[name] = value
+            for key, row in tensors.items():
+                number, name, _, *of = key.split(".")
+                if int(number) == k and not of:
+                    places = tensors[f"{key}.of"].tolist()
+                    shapes = [torch.Size() if name == "step" else own[i].shape for i in places]     # all but a step is of its parameter
+                    for i, shape, part in zip(places, shapes, row.split([s.numel() for s in shapes]), strict=True):
+                        state.setdefault(i, {})[name] = part.view(shape).clone()
             optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
@@ -90,14 +102,15 @@ def _groups(model: nn.Module, arm: Arm) -> list[dict[str, Any]]:
             found += [{**g, "params": [p for p in g["params"] if id(p) not in told]} for g in module.param_groups()]
     told = {id(p) for g in found for p in g["params"]}
     found.append({"params": [p for p in model.parameters() if id(p) not in told]})
-    made = []
+    made: dict[tuple[float, ...], dict[str, Any]] = {}          # one for each wish: every group more costs a step more
     for group in found:
         decay = group.get("weight_decay", arm.weight_decay * group.get("weight_decay_scale", 1.0))
         common = {"lr_scale": group.get("lr_scale", 1.0), "eps_scale": group.get("eps_scale", 1.0)}
         learned = [p for p in group["params"] if p.requires_grad]
-        made += [{"params": [p for p in learned if p.ndim > 1], "weight_decay": decay, **common},
-                 {"params": [p for p in learned if p.ndim < 2], "weight_decay": 0.0, **common}]
-    return [g for g in made if g["params"]]
+        for p in learned:
+            wish = {"weight_decay": decay if p.ndim > 1 else 0.0, **common}
+            made.setdefault(tuple(wish.values()), {"params": [], **wish})["params"].append(p)
+    return list(made.values())
 
 
 def _group(group: dict[str, Any], lr: float, adam: bool) -> dict[str, Any]:

@@ -11,16 +11,17 @@ from typing import Any
 from skipway._errors import StoreError
 from skipway.lab import _analysis
 from skipway.lab._store import FULL, Store, full
+from skipway.lab.records import Record
 
 FILES = ("report.json", "curves.csv")
 COLUMNS = ("arm", "lr", "seed", "split", "step", "loss", "score", "rate", "gradient")
 
 
-def made(store: Store) -> dict[str, Any]:
+def made(store: Store) -> Record:
     """The report's record, of what the store holds now."""
     meta = {k: store.meta(k) for k in ("study", "task", "threshold", "design", "fixed_rates", "environment")}
-    record: dict[str, Any] = json.loads(json.dumps(_analysis.report(meta, store.arms(), store.states(), store.outcomes()), allow_nan=False))
-    return record                           # as it is read back from the file: lists, and keys that are texts
+    made = json.dumps(_analysis.report(meta, store.arms(), store.states(), store.outcomes()), allow_nan=False)
+    return Record(json.loads(made))         # as it is read back from the file: lists, and keys that are texts
 
 
 def write(folder: pathlib.Path, record: dict[str, Any], more: Iterable[tuple[str, bytes]] = ()) -> None:

@@ -4,6 +4,7 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from skipway._errors import StoreError, StudyError
@@ -39,33 +40,52 @@ def run(study: Study | Plan, folder: str | pathlib.Path, *, engine: str = "local
     place = engines.load(engine)
     free(pathlib.Path(folder))
     made = study if isinstance(study, Plan) else plan(study, workers or os.cpu_count() or 1)
+    if hasattr(place, "fits"):
+        place.fits(made.arms, made.rates, made.task)
     where = _made(pathlib.Path(folder))
     with Lock(where):
         last = made.study.max_seeds if made.study.until_decided else len(made.seeds)
-        environment = {"git": _machine.git(), "began": time.strftime("%Y-%m-%d %H:%M:%S"), **_machine.versions(made.study.device)}
+        environment = {"engine": engine, "git": _machine.git(), "began": time.strftime("%Y-%m-%d %H:%M:%S"), **_machine.versions(made.study.device)}
         meta = {**made.meta(), "design": {"alpha": made.study.alpha, "first": len(made.seeds), "last": last}, "environment": environment}
         store = Store.create(where, meta, made.arms, made.trials)
-        return _work(store, where, place.open_engine(workers, where / LOG, **options), tell, stop, files)
+        return _work(store, where, engine, place.open_engine(workers, where / LOG, **options), tell, stop, files)
 
 
-def resume(folder: str | pathlib.Path, *, engine: str = "local", workers: int | None = None, retry: bool = False, tell: Tell = lambda event: None,
-           stop: Stop = lambda: False, files: Files = lambda record: (), **options: Any) -> dict[str, Any]:
+def resume(folder: str | pathlib.Path, *, engine: str | None = None, workers: int | None = None, retry: bool = False,
+           tell: Tell = lambda event: None, stop: Stop = lambda: False, files: Files = lambda record: (), **options: Any) -> dict[str, Any]:
     """Goes on with the study of a folder: finished trials stay, a running one restarts from its checkpoint. retry: failed ones run again, too.
 
-    Raises as `run` does, and StudyError where the task's data are no longer those that the study began with.
+    engine: None takes one that gives the same numbers as the study's own: the local one, or that itself where it is of another kind.
+    Raises as `run` does, and StudyError where the task's data are no longer those that the study began with, or the engine's numbers are of another
+    kind.
     """
     where = pathlib.Path(folder)
     if not where.is_dir():
         raise StoreError(f"{folder}: no such folder; give the folder that --out named")
-    place = engines.load(engine)
+    if engine is not None:
+        engines.load(engine)
     with Lock(where):
         store = Store(where, write=True)
+        engine = alike(store, engine, where)
+        place = engines.load(engine)
         kept = store.meta("task")
         task = build_task(store.arms()[0].task, store.arms()[0].data)
         if fingerprint(task) != kept["fingerprint"]:
             raise StudyError(f"{folder}: the data of task {kept['name']} are not those that this study began with; bring them back, or start anew")
         store.waits(*store.trials("running", *(("failed",) if retry else ())))
-        return _work(store, where, place.open_engine(workers, where / LOG, **options), tell, stop, files)
+        return _work(store, where, engine, place.open_engine(workers, where / LOG, **options), tell, stop, files)
+
+
+def alike(store: Store, engine: str | None, folder: pathlib.Path) -> str:
+    """An engine that gives the study's kind of numbers: this one, or one that fits. Raises StudyError where it is of another kind."""
+    own = store.meta("environment").get("engine", "local")
+    kind = engines.arithmetic(own)
+    if engine is None:
+        return "local" if kind == engines.arithmetic("local") else str(own)
+    if engines.arithmetic(engine) != kind:
+        raise StudyError(f"{folder}: its trials run on engine {own}, whose numbers differ in the last digits from those of {engine}; "
+                         "leave --engine out")
+    return engine
 
 
 def free(folder: pathlib.Path) -> None:
@@ -85,8 +105,8 @@ def _made(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def _work(store: Store, folder: pathlib.Path, engine: engines.Engine, tell: Tell, stop: Stop, files: Files) -> dict[str, Any]:
-    work = _Work(store, folder, tell, stop)
+def _work(store: Store, folder: pathlib.Path, name: str, engine: engines.Engine, tell: Tell, stop: Stop, files: Files) -> dict[str, Any]:
+    work = _Work(store, folder, name, tell, stop)
     try:
         _made(folder)
         work.tidy()
@@ -105,8 +125,8 @@ def _work(store: Store, folder: pathlib.Path, engine: engines.Engine, tell: Tell
 class _Work:
     """What the main process does with events: it alone writes to the store."""
 
-    def __init__(self, store: Store, folder: pathlib.Path, tell: Tell, stop: Stop) -> None:
-        self.store, self.folder, self.tell, self.stop = store, folder, tell, stop
+    def __init__(self, store: Store, folder: pathlib.Path, engine: str, tell: Tell, stop: Stop) -> None:
+        self.store, self.folder, self.engine, self.tell, self.stop = store, folder, engine, tell, stop
         self.arms = {a.name: a for a in store.arms()}
         self.broken: BaseException | None = None
         self.halted = False
@@ -138,7 +158,7 @@ class _Work:
             self.store.waits(event.trial)
         elif event.kind in ("ended", "lost"):
             outcome = Outcome.from_dict(event.outcome) if event.outcome else Outcome("failed", event.step, event.reason)
-            self.store.ended(event.trial, outcome)
+            self.store.ended(event.trial, replace(outcome, environment={"engine": self.engine, **outcome.environment}))
             if outcome.state != "failed":
                 self._checkpoint(event.trial).unlink(missing_ok=True)
 

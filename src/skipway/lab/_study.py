@@ -47,6 +47,7 @@ class Study(BaseModel):
 
     model_config = STRICT
     task: str = "copy"                                  # name, name:key=value or file.py:task
+    model: str | None = None                            # a target, such as hf:PATH or file.py:make, of which `base` and `base+...` are variants
     data: str | None = None                             # a file of one's own, for tasks that read one
     variants: Annotated[list[str | Variant], Field(min_length=1)] = ["none:normed=true", "pre_norm"]
     baseline: str | None = None                         # name of a variant; default the first

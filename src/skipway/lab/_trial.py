@@ -44,7 +44,7 @@ def run(arm: Arm, trial: Trial, task: Task, checkpoint: pathlib.Path | None = No
 class Run:
     """A trial between two steps. A stack of several (`_together`) trains them at once and leaves all else to each."""
 
-    def __init__(self, arm: Arm, trial: Trial, task: Task, checkpoint: pathlib.Path | None) -> None:
+    def __init__(self, arm: Arm, trial: Trial, task: Task, checkpoint: pathlib.Path | None = None) -> None:
         self.arm, self.trial, self.task, self.path = arm, trial, task, checkpoint
         self.start, self.saved = time.perf_counter(), time.monotonic()
         reset_peak(arm.device)
@@ -79,10 +79,10 @@ class Run:
             if stop():
                 self._save()
                 return None
-            ended = self.took(*self._train())
+            ended = self.took(*self.train())
             tell(self.step, self.last)
             if ended is None and self.due():
-                ended = self.held_at(*self._evaluate())
+                ended = self.held_at(*self.evaluate())
             if ended is not None:
                 return ended
             if (self.step % self.arm.checkpoint == 0 or time.monotonic() - self.saved > LATEST) and self.step < self.arm.steps:
@@ -94,7 +94,7 @@ class Run:
         """The rows of a step."""
         return self._on_device(self.task.batch(TRAIN, self.trial.seed, step, self.arm.batch))
 
-    def _train(self) -> tuple[float, float, float, float]:
+    def train(self) -> tuple[float, float, float, float]:
         """One step: its loss, the gradient's norm, the rate that it was made with, and its seconds."""
         start = time.perf_counter()
         batch = self.batch(self.step)
@@ -129,7 +129,7 @@ class Run:
         """Whether the held-out loss is wanted now."""
         return self.step % self.arm.evaluate == 0 or self.step == self.arm.steps
 
-    def _evaluate(self) -> tuple[list[float], list[float]]:
+    def evaluate(self) -> tuple[list[float], list[float]]:
         losses, scores = [], []
         with evaluating(self.model), torch.no_grad(), self._precision():
             for batch in self.held:

@@ -50,8 +50,11 @@ def main(threads: int) -> None:
     from skipway.lab._machine import settings
     settings(threads)
     while True:
-        job = Job.from_dict(json.loads(orders.jobs.get()))
-        _say(out, **_worked(job, orders, out))
+        order = json.loads(orders.jobs.get())
+        if "jobs" in order:
+            _stack([Job.from_dict(job) for job in order["jobs"]], orders, out)
+        else:
+            _say(out, **_worked(Job.from_dict(order), orders, out))
 
 
 def _worked(job: Job, orders: Orders, out: io.TextIOBase) -> dict[str, Any]:
@@ -71,10 +74,44 @@ def _worked(job: Job, orders: Orders, out: io.TextIOBase) -> dict[str, Any]:
         outcome = _trial.run(job.arm, job.trial, _task(job.arm.task, job.arm.data), pathlib.Path(job.checkpoint), tell, orders.stop.is_set)
         return {"kind": "stopped"} if outcome is None else {"kind": "ended", "outcome": outcome.to_dict()}
     except Exception as error:
-        traceback.print_exc()
-        if isinstance(error, OSError) and error.errno in FULL:
-            return {"kind": "full", "reason": error.strerror}
-        return {"kind": "ended", "outcome": Outcome("failed", at, why(error)).to_dict()}
+        return _raised(error, at)
+
+
+def _stack(jobs: list[Job], orders: Orders, out: io.TextIOBase) -> None:
+    """The same for jobs that differ in their seeds alone, trained as one stack: every event names its seed.
+
+    The first job's last event comes behind all others: as long as it has not ended, the study keeps its checkpoint, which is that of the stack.
+    """
+    from skipway.lab import _together
+    last, at, first, seeds = 0.0, 0, jobs[0], [job.trial.seed for job in jobs]
+
+    def tell(step: int, losses: dict[int, float]) -> None:
+        nonlocal last, at
+        now, at = time.monotonic(), step
+        if now - last > OFTEN:
+            last = now
+            for seed in seeds:
+                if seed in losses:
+                    _say(out, kind="step", step=step, loss=losses[seed], seed=seed)
+
+    for seed in seeds:
+        _say(out, kind="began", seed=seed)
+    try:
+        task, path = _task(first.arm.task, first.arm.data), pathlib.Path(first.checkpoint)
+        found = _together.run(first.arm, [job.trial for job in jobs], task, path, tell, orders.stop.is_set)
+        said = {s: {"kind": "stopped"} if found is None else {"kind": "ended", "outcome": found[s].to_dict()} for s in seeds}
+    except Exception as error:
+        said = dict.fromkeys(seeds, _raised(error, at))
+    for seed in reversed(seeds):
+        _say(out, seed=seed, **said[seed])
+
+
+def _raised(error: Exception, step: int) -> dict[str, Any]:
+    """The last event of a job that raised: the whole trace goes to the log."""
+    traceback.print_exception(error)
+    if isinstance(error, OSError) and error.errno in FULL:
+        return {"kind": "full", "reason": error.strerror}
+    return {"kind": "ended", "outcome": Outcome("failed", step, why(error)).to_dict()}
 
 
 @functools.lru_cache(maxsize=1)

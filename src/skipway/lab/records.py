@@ -53,7 +53,7 @@ class Arm:
     wiring: dict[str, Any] = field(default_factory=dict)    # schema "skipway.wiring/1"; empty where there is none
     notes: tuple[str, ...] = ()
     kind: str = "scheme"                    # kind of the variant: a name of skipway.lab.variants
-    model: str | None = None                # name in skipway.models, of a variant that is a model
+    model: str | None = None                # name in skipway.models, of a variant that is a model; the target, of one that is a rewired base
     measures: tuple[str, ...] = ()          # names of skipway.lab.measures, taken at the probed steps
 
 
@@ -149,6 +149,16 @@ class Outcome:
                  "readouts": tuple(record(Readout, r) for r in data.get("readouts", ())),
                  "measures": tuple(record(Measure, m) for m in data.get("measures", ()))}
         return record(cls, {**data, **parts})
+
+
+class Record(dict[str, Any]):
+    """A report of schema "skipway.compare/1": the plain dictionary that is written to report.json, which shows itself in a notebook."""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdicts with their sentences, and each variant at its best learning rate."""
+        from skipway._registry import load
+        shown: str = load("skipway.report", "drawing").notebook(self)     # docs/decisions/0004
+        return shown
 
 
 def record(kind: type[R], data: dict[str, Any]) -> R:

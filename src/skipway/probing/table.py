@@ -111,6 +111,12 @@ class Table:
         """Plain dictionary of schema "skipway.probe/1"; numbers that are not finite are the texts "nan", "inf" and "-inf"."""
         return {"schema": SCHEMA, **{f.name: _plain(_value(getattr(self, f.name))) for f in fields(self)}}
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the summary of each stream, and the rows on demand."""
+        from skipway._registry import load
+        shown: str = load("skipway.report", "drawing").notebook(self.to_dict())     # docs/decisions/0004
+        return shown
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Table":
         """Inverse of `to_dict`. Raises ValueError on another schema."""

@@ -53,3 +53,9 @@ def draw(
         raise UsageError(f"draw: format html and {what}: the page folds and shows all streams itself; leave that out, or take svg or text")
     page: str = load("skipway.report", "html").render(report)
     return page
+
+
+def notebook(data: dict[str, Any]) -> str:
+    """What a notebook shows of the dictionary of a wiring, a report, a probe or a comparison: HTML. Raises UsageError for another schema."""
+    from skipway.report._notebook import fragment
+    return fragment(data)

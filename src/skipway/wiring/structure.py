@@ -120,6 +120,12 @@ class Wiring:
         drawn: str = load("skipway.report", "drawing").draw(self.to_dict(), format, open=open)     # docs/decisions/0004
         return drawn
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the drawing, light and dark."""
+        from skipway._registry import load
+        shown: str = load("skipway.report", "drawing").notebook(self.to_dict())     # docs/decisions/0004
+        return shown
+
     def replay(self, model: Any, *args: Any, **kwargs: Any) -> "Replay":
         """Run `model(*args, **kwargs)` once and rebuild every state of every stream from the stream's start and the recorded branches.
 

@@ -39,6 +39,7 @@ class Task:
     defaults: ClassVar[dict[str, Any]] = {}                             # fields of a study that fit the task
     score_name: ClassVar[str] = "accuracy"                              # of the held-out metric, higher is better
     reads_data: ClassVar[bool] = False                                  # whether it takes a data file
+    together: ClassVar[bool] = False                                    # whether seeds in one stack were measured to train faster (decision 0011)
     classes: int                # width of the output
     vocabulary: int | None = None       # number of input tokens; None for inputs that are no tokens
     length: int = 1             # tokens of a row

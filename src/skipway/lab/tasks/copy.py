@@ -15,6 +15,7 @@ from skipway.lab.tasks._tokens import TokenEmbedding, at_least, next_token
 class Copy(Task):
     """Options: symbols, length of the part that is copied."""
 
+    together = True
     defaults: ClassVar[dict[str, Any]] = {
         "steps": 150, "width": 32, "heads": 4, "depth": 6, "batch": 32, "lr": [1e-3, 3e-3, 1e-2], "warmup": 15, "held_out": 4}
 

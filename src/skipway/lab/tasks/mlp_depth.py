@@ -20,6 +20,7 @@ class MlpDepth(Task):
 
     sublayers = ("dense",)
     causal = False
+    together = True
     defaults: ClassVar[dict[str, Any]] = {
         "steps": 800, "width": 32, "heads": 1, "depth": 20, "batch": 128, "lr": [3e-4, 1e-3, 3e-3], "warmup": 20, "held_out": 8, "init": "he"}
 

@@ -14,6 +14,8 @@ from types import ModuleType
 from skipway import _registry
 from skipway.lab._names import Named, near
 
+REWIRED = "rewired"         # the kind that stands on the study's `model`
+
 
 def names() -> tuple[str, ...]:
     """Names of all kinds."""
