@@ -134,17 +134,21 @@ class _Finder:
         return ()
 
     def _value(self, n: int) -> int:
-        """The value itself, before casts, views and the norm through which it may be read."""
+        """The value itself, before casts, views and the norm through which it may be read: one that alone uses it is its sublayer's own."""
         g = self.g
         for _ in range(_FAR):
             node, state = g.nodes[n], g.state[n]
-            if state is not None and state.node == n and state.norm is not None:
+            if state is not None and state.node == n and state.norm is not None and self._shared(state.norm.source):
                 n = state.norm.source
             elif node.op in ops.IDENTITY and node.ins and math.prod(g.nodes[node.ins[0]].shape) == math.prod(node.shape):
                 n = node.ins[0]
             else:
                 break
         return n
+
+    def _shared(self, n: int) -> bool:
+        """Whether several operations use a node; the outputs of one operation have one list of arguments."""
+        return len({id(self.g.nodes[u].args) for u in self.g.users[n]}) > 1
 
     def _stack(self, n: int) -> tuple[int, ...]:
         """The values that were stacked to what a node is a view or a norm of."""
