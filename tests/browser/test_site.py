@@ -143,7 +143,8 @@ def test_search_works_without_a_server(site: pathlib.Path, browser: Browser) -> 
     found = WebDriverWait(browser.driver, 20).until(lambda d: browser.run(
         "return [...document.querySelectorAll('.md-search-result__item a')].map((a) => a.getAttribute('href'))"))
     assert any("rules.html" in link for link in found)
-    assert browser.said() == [] and not [a for a in browser.asked() if outside(a)]
+    # The search says that a lone letter, as it is typed, is no query.
+    assert [t for t in browser.said() if "Invalid query" not in t] == [] and not [a for a in browser.asked() if outside(a)]
 
 
 def test_the_atlas_can_be_searched(site: pathlib.Path, browser: Browser) -> None:
