@@ -2,11 +2,11 @@
 
     python bench/local_engine.py [--quick] [--json FILE]
 
-Throughput: both sides run the same eight trials of the copy task, in turn; whole wall times, with the start of the workers and the report (bar on two
-cores or more: 1.4 times). Overhead: a trial as a worker runs it (recorded, with checkpoints and reports of its steps) against a plain loop of batch,
-forward, backward, clip, step, and the same held-out evaluations; processor time of a thread each, which take turns step by step, so that what else
-the machine does slows both alike; the median of the ratios (bar: 5 %). What the evaluations themselves add to the bare steps is printed beside it.
-Status 1 where a bar is missed. Throughput needs a machine that does nothing else.
+Throughput: both sides run the eighteen trials of `skipway compare copy`, in turn; whole wall times, with the start of the workers and the report (bar
+on two cores or more: 1.4 times). Overhead: a trial as a worker runs it (recorded, with checkpoints and reports of its steps) against a plain loop of
+batch, forward, backward, clip, step, and the same held-out evaluations; processor time of a thread each, which take turns step by step, so that what
+else the machine does slows both alike; the median of the ratios (bar: 5 %). What the evaluations themselves add to the bare steps is printed beside
+it. Status 1 where a bar is missed. Throughput needs a machine that does nothing else.
 """
 
 import argparse
@@ -150,7 +150,8 @@ def main() -> int:
     parser.add_argument("--json")
     options = parser.parse_args()
     steps, rounds, pairs = (40, 1, 2) if options.quick else (150, 2, 7)
-    study = lab.Study(task="copy", variants=["none:normed=true", "pre_norm"], seeds=1 if options.quick else 2, lr=[1e-3, 3e-3], steps=steps, probes=0)
+    study = lab.Study(task="copy", variants=["none:normed=true", "pre_norm"], seeds=1 if options.quick else 3,
+                      lr=[1e-3, 3e-3] if options.quick else [1e-3, 3e-3, 1e-2], steps=steps, probes=0)
     made, cores, rows, held = lab.plan(study, os.cpu_count() or 1), os.cpu_count() or 1, {}, True
     if options.only != "overhead":
         engine, loop = throughput(made, rounds)
