@@ -19,12 +19,6 @@ from torch import nn
 
 import skipway
 
-# %% tags=["hide"]
-if plt.rcParams["text.color"] == "black":  # a page that shows this lesson sets colours of its own
-    plt.style.use("seaborn-v0_8-colorblind")
-    plt.rcParams.update(dict.fromkeys(["figure.facecolor", "axes.facecolor", "savefig.facecolor"], "none"))
-    plt.rcParams.update(dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], "#7b7b7b"))
-
 # %%
 torch.manual_seed(0)
 

@@ -1,5 +1,6 @@
 """`skipway compare` as a person meets it: plan, study, resume line, JSON, and one clear line for every mistake."""
 
+import inspect
 import json
 import os
 import pathlib
@@ -11,7 +12,8 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from skipway.cli import app
+from skipway import _registry
+from skipway.cli import app, compare
 from skipway.cli._compare_plan import duration
 from skipway.cli._compare_view import Progress, sparkline
 from skipway.lab.engines import Event
@@ -207,3 +209,11 @@ def test_progress_counts() -> None:
     ended = Event("ended", trial, outcome={"state": "diverged", "final": None, "reason": "at step 5"})
     assert progress.heard(ended) == "1/2  a at 0.001, seed 0  diverged: at step 5"
     assert progress.heard(Event("lost", Trial("a", 1e-3, 1), reason="gone")).endswith("failed: gone") and "1 diverged, 1 failed" in progress.line()
+
+
+@pytest.mark.parametrize(("option", "package"), [
+    ("task", "tasks"), ("preset", "presets"), ("measure", "measures"), ("engine", "engines")])
+def test_the_help_names_every_member(option: str, package: str) -> None:
+    """The help texts are written out, since they are shown before anything is loaded; a member that they forget is seen here."""
+    told = inspect.signature(compare.command).parameters[option].annotation.__metadata__[0].help
+    assert [n for n in _registry.spelled(f"skipway.lab.{package}") if n not in told] == []

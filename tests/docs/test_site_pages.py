@@ -1,50 +1,21 @@
 """The pages of the site that hold files and commands can be followed word for word; `...` stands for what differs from machine to machine."""
 
-import doctest
 import pathlib
 
 import pytest
 
 from . import test_pages
-from .test_pages import ROOT, RULES, place, run, steps
+from .test_pages import ROOT, RULES, follow, place
 
 __all__ = ["place"]         # the fixture
 OWN = {"configuration.md", "ci.md"}         # test_pages follows these
-LONG = {"get-started.md", "howto/ray-cluster.md"}       # train, or need a package that only some have
 PAGES = sorted(p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md") if "<!-- run: " in p.read_text(encoding="utf-8"))
-CHECKER = doctest.OutputChecker()
-
-
-def same(shown: str, printed: str) -> bool:
-    """Whether what was printed is what the page shows."""
-    a, b = (RULES.sub("N rules ran", text.rstrip("\n")) + "\n" for text in (shown, printed))
-    return CHECKER.check_output(a, b, doctest.ELLIPSIS)
-
-
-def followed(page: str, folder: pathlib.Path) -> int:
-    """Does what the page says; the number of commands that were run."""
-    count = 0
-    for kind, name, text in steps(page):
-        if kind == "file":
-            (folder / name).write_text(text, encoding="utf-8")
-            continue
-        command, _, shown = text.partition("\n")
-        assert command.startswith("$ "), f"{page}: {command!r} starts with no $"
-        if command.startswith("$ skipway compare") and "--engine ray" in command:
-            pytest.importorskip("ray", reason="the extra ray is not installed")
-        status, printed = run(command[2:], folder)
-        assert status == int(name), f"{page}: {command}: {printed}"
-        if not command.startswith("$ pytest"):
-            more = "...\n" if command.startswith("$ skipway compare") else ""          # its progress goes to stderr, which comes last here
-            assert same(shown, printed) or same(shown + more, printed), f"{page}: {command} printed\n{printed}"
-        count += 1
-    return count
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if p not in OWN])
 def test_the_page_can_be_followed(page: str, place: pathlib.Path) -> None:
-    assert followed(page, place) >= 1
+    assert follow(page, place) >= 1
 
 
 def test_every_guide_that_shows_a_command_is_followed() -> None:
@@ -57,11 +28,11 @@ def test_what_a_page_shows_is_compared(place: pathlib.Path, monkeypatch: pytest.
     monkeypatch.setattr(test_pages, "ROOT", place)
     page = place / "docs" / "page.md"
     page.write_text("<!-- run: 0 -->\n```console\n$ echo one two three\none ... three\n```\n")
-    assert followed("page.md", place) == 1
+    assert follow("page.md", place) == 1
     for wrong in ("one ... four\n", "", "one\n...\ntwo three\n"):
         page.write_text(f"<!-- run: 0 -->\n```console\n$ echo one two three\n{wrong}```\n")
         with pytest.raises(AssertionError, match="echo one two three printed"):
-            followed("page.md", place)
+            follow("page.md", place)
 
 
 def test_get_started_has_the_commands_of_the_readme() -> None:

@@ -1,7 +1,9 @@
 """Small studies for tests."""
 
+import pathlib
 from typing import Any
 
+from skipway.lab._store import Store
 from skipway.lab.records import Arm, Outcome, Point, Trial
 
 
@@ -23,3 +25,11 @@ def outcome(final: float | None, state: str = "finished", **fields: Any) -> Outc
 
 def trial(name: str = "pre_norm", lr: float = 1e-3, seed: int = 0) -> Trial:
     return Trial(name, lr, seed)
+
+
+def facts(folder: pathlib.Path) -> str:
+    """Everything of every trial that a kill or stop must not change."""
+    store = Store(folder)
+    kept = {t.id: (o.state, o.step, o.final, o.points, o.depths, o.readouts) for t, o in sorted(store.outcomes().items(), key=lambda p: p[0].id)}
+    store.close()
+    return repr(kept)

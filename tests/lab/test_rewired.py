@@ -9,6 +9,7 @@ from small import arm
 from skipway import lab
 from skipway._errors import SkipwayError, StudyError
 from skipway.lab import tasks, variants
+from skipway.lab._arms import wanted
 from skipway.lab._model import build, check
 from skipway.lab._names import parse
 
@@ -93,3 +94,8 @@ def test_a_study_of_a_base(net: str, tmp_path: pathlib.Path) -> None:
 def test_a_task_that_the_model_does_not_fit(net: str) -> None:
     with pytest.raises(StudyError, match="fails on the inputs of task mlp_depth"):
         build(rewired("base", net), tasks.build("mlp_depth"), 0)
+
+
+def test_a_model_that_no_variant_stands_on(net: str) -> None:
+    with pytest.raises(StudyError, match=r"--model .*:make: none of the variants stands on it; take base or base\+ablate, or leave model out"):
+        wanted(lab.Study(task="copy", model=net, variants=["pre_norm", "none"]), TOKENS)

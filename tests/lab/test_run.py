@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import pytest
+from small import facts
 
 from skipway import lab
 from skipway._errors import StoreError, StudyError
@@ -46,14 +47,6 @@ class Broken(nn.Module):
                 os.kill(os.getpid(), 9)
         return self.table(x)
 """
-
-
-def facts(folder: pathlib.Path) -> str:
-    """Everything of every trial that a kill or stop must not change."""
-    store = Store(folder)
-    kept = {t.id: (o.state, o.step, o.final, o.points, o.depths, o.readouts) for t, o in sorted(store.outcomes().items(), key=lambda p: p[0].id)}
-    store.close()
-    return repr(kept)
 
 
 @pytest.fixture(scope="module")

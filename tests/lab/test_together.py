@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from small import arm, trial
+from small import arm, facts, trial
 
 from skipway import lab, schemes
 from skipway._errors import StudyError
@@ -307,13 +307,6 @@ def test_a_stack_that_began_stays_as_it_is(tmp_path: pathlib.Path) -> None:
         stopped(made, 6, tmp_path / f"{who[0].id}.safetensors", who)
     assert told(stacks(jobs(tmp_path, "a", [1e-3], [0, 1, 2, 3, 4]), 1)) == [("a", 1e-3, [0, 1]), ("a", 1e-3, [3, 4]), ("a", 1e-3, [2])]
     assert told(stacks(jobs(tmp_path, "a", [1e-3], [0, 3, 4]), 4)) == [("a", 1e-3, [0]), ("a", 1e-3, [3, 4])]
-
-
-def facts(folder: pathlib.Path) -> str:
-    store = Store(folder)
-    kept = {t.id: (o.state, o.step, o.final, o.points, o.depths, o.readouts) for t, o in sorted(store.outcomes().items(), key=lambda p: p[0].id)}
-    store.close()
-    return repr(kept)
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,20 @@
     python distributed_worker.py RANK WORLD FOLDER CASE [CASE ...]          CASE is a key of CASES
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from skipway.nn import Encoder, MoE, Stack
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests import two_processes
 
 STEPS, BATCH, TOKENS, DIM = 5, 8, 4, 16
 CASES: dict[str, dict[str, Any]] = {
@@ -26,7 +28,6 @@ CASES: dict[str, dict[str, Any]] = {
     "values": {"scheme": "pre_norm", "attention": {"value_residual": True}},
     "momentum": {"scheme": "momentum"},
 }
-MODES = ("whole", "replicas", "shards", "shards of layers")
 
 
 def build(case: str) -> nn.Module:
@@ -46,36 +47,11 @@ def shared(model: nn.Module, mode: str) -> nn.Module:
     return model
 
 
-def losses(case: str, mode: str, rank: int, world: int) -> list[float]:
-    """The loss over the whole batch at each step."""
-    model = shared(build(case), mode)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+def curve(case: str, mode: str, rank: int, world: int) -> list[float]:
     made = torch.Generator().manual_seed(1)
     x, target = torch.randn(STEPS, BATCH, TOKENS, 5, generator=made), torch.randn(STEPS, BATCH, TOKENS, 3, generator=made)
-    share = slice(None) if mode == "whole" else slice(rank * BATCH // world, (rank + 1) * BATCH // world)
-    found = []
-    for step in range(STEPS):
-        loss: Tensor = (model(x[step, share]) - target[step, share]).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        told = loss.detach().clone()
-        if mode != "whole":
-            dist.all_reduce(told)
-            told /= world
-        found.append(float(told))
-    return found
-
-
-def main() -> None:
-    rank, world, folder, *cases = sys.argv[1:]
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=int(rank), world_size=int(world))
-    found = {f"{case}, {mode}": losses(case, mode, int(rank), int(world)) for case in cases for mode in MODES}
-    (Path(folder) / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
-    dist.barrier()
-    dist.destroy_process_group()
+    return two_processes.losses(shared(build(case), mode), list(zip(x, target, strict=True)), mode, rank, world)
 
 
 if __name__ == "__main__":
-    main()
+    two_processes.process(sys.argv[1:], curve)

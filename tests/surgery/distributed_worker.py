@@ -1,15 +1,13 @@
 """One process of a group that trains the same rewired model whole, replicated and sharded, and writes down the losses.
 
-    python distributed_worker.py RANK WORLD FOLDER
+    python distributed_worker.py RANK WORLD FOLDER CASE [CASE ...]          CASE is layer_scale or lanes
 """
 
-import json
 import pathlib
 import sys
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,16 +15,17 @@ import skipway
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
+from tests import two_processes
 from tests.surgery.conftest import Small
 
 STEPS, BATCH = 5, 8
 
 
-def build(how: str) -> nn.Module:
+def build(case: str) -> nn.Module:
     torch.manual_seed(0)
     model = Small()
     chosen = skipway.rewire(model, torch.zeros(2, 6, dtype=torch.long)).sites()
-    (chosen.layer_scale(0.5) if how == "layer_scale" else chosen.lanes(2, "mhc")).apply()
+    (chosen.layer_scale(0.5) if case == "layer_scale" else chosen.lanes(2, "mhc")).apply()
     return model
 
 
@@ -42,37 +41,11 @@ def shared(model: nn.Module, mode: str) -> nn.Module:
     return model
 
 
-def losses(how: str, mode: str, rank: int, world: int) -> list[float]:
-    """The loss over the whole batch at each step."""
-    model = shared(build(how), mode)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+def curve(case: str, mode: str, rank: int, world: int) -> list[float]:
     made = torch.Generator().manual_seed(1)
     ids, target = torch.randint(0, 11, (STEPS, BATCH, 6), generator=made), torch.randn(STEPS, BATCH, 6, 11, generator=made)
-    share = slice(None) if mode == "whole" else slice(rank * BATCH // world, (rank + 1) * BATCH // world)
-    found = []
-    for step in range(STEPS):
-        loss: Tensor = (model(ids[step, share]) - target[step, share]).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        told = loss.detach().clone()
-        if mode != "whole":
-            dist.all_reduce(told)
-            told /= world
-        found.append(float(told))
-    return found
-
-
-def main() -> None:
-    rank, world, folder = sys.argv[1:]
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=int(rank), world_size=int(world))
-    modes = ("whole", "replicas", "shards", "shards of layers")
-    found = {f"{how}, {mode}": losses(how, mode, int(rank), int(world)) for how in ("layer_scale", "lanes") for mode in modes}
-    (pathlib.Path(folder) / f"{rank}.json").write_text(json.dumps(found), encoding="utf-8")
-    dist.barrier()
-    dist.destroy_process_group()
+    return two_processes.losses(shared(build(case), mode), list(zip(ids, target, strict=True)), mode, rank, world)
 
 
 if __name__ == "__main__":
-    main()
+    two_processes.process(sys.argv[1:], curve)

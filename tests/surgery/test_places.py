@@ -1,9 +1,6 @@
 """Where a rewired model has to work as the model did: compiled, exported, checkpointed, under autocast, generating, with its Trainer, in parallel."""
 
-import json
 import pathlib
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -14,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 import skipway
 from skipway.surgery import Edit
 
+from ..two_processes import compare, trained
 from .conftest import Small, gradients
 
 transformers = pytest.importorskip("transformers")
@@ -212,16 +210,10 @@ def test_the_trainer_saves_loads_and_goes_on(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.slow
 def test_replicas_and_shards_on_two_processes(tmp_path: pathlib.Path) -> None:
-    worker = pathlib.Path(__file__).with_name("distributed_worker.py")
-    processes = [subprocess.Popen([sys.executable, str(worker), str(rank), "2", str(tmp_path)]) for rank in range(2)]
-    assert [p.wait(timeout=300) for p in processes] == [0, 0]
-    for rank in range(2):
-        found = json.loads((tmp_path / f"{rank}.json").read_text())
-        for how in ("layer_scale", "lanes"):
-            whole = torch.tensor(found[f"{how}, whole"])
-            assert whole[-1] < whole[0]
-            for mode in ("replicas", "shards", "shards of layers"):
-                torch.testing.assert_close(torch.tensor(found[f"{how}, {mode}"]), whole, rtol=1e-5, atol=1e-5)
+    names = ("layer_scale", "lanes")
+    found = trained(pathlib.Path(__file__).with_name("distributed_worker.py"), tmp_path, names)
+    assert all(curves["whole"][-1] < curves["whole"][0] for curves in found.values())
+    compare(found, names)
 
 
 def test_vmap_and_functional_call(small: Small, ids: Tensor) -> None:

@@ -30,18 +30,29 @@ def wanted(study: Study, task: Task) -> list[Wanted]:
     fields = {**usual, **{k: v for k, v in study.model_dump().items() if v is not None}}
     if study.warmup is None:
         fields["warmup"] = round(usual["warmup"] * fields["steps"] / usual["steps"])
-    variants = [v if isinstance(v, Variant) else Variant(variant=v) for v in study.variants]
+    given = [v if isinstance(v, Variant) else Variant(variant=v) for v in study.variants]
     crossed = {name: fields[name] for name in FACTORS if isinstance(fields.get(name), list) and len(fields[name]) > 1}
-    names = _names(variants)
-    if not any(study.baseline == n for n in names) and study.baseline is not None and len(variants) > 1:
+    names = _names(given)
+    _taken(study, given)
+    if not any(study.baseline == n for n in names) and study.baseline is not None and len(given) > 1:
         raise near(study.baseline, names, "baseline")
     made = []
     for values in itertools.product(*crossed.values()):
         cell = dict(zip(crossed, values, strict=True))
         said = " ".join(f"{k}={v}" for k, v in cell.items())
-        for name, variant in zip(names, variants, strict=True):
-            made.append(_one(study, task, fields, variant, name, cell, said, len(variants) > 1))
+        for name, variant in zip(names, given, strict=True):
+            made.append(_one(study, task, fields, variant, name, cell, said, len(given) > 1))
     return _with_baseline(made, study, names)
+
+
+def _taken(study: Study, given: list[Variant]) -> None:
+    """Raises StudyError where a field of the study is given on which none of its variants stands."""
+    used = {variants.kind(parse(v.variant, "variant")) for v in given}
+    for kind in set(variants.names()) - used:
+        for key in getattr(variants.load(kind), "TAKES", ()):
+            if getattr(study, key) is not None:
+                some = " or ".join(variants.load(kind).known()[:2])
+                raise StudyError(f"--{key} {getattr(study, key)}: none of the variants stands on it; take {some}, or leave {key} out")
 
 
 def _names(variants: list[Variant]) -> list[str]:
@@ -62,8 +73,8 @@ def _one(study: Study, task: Task, fields: dict[str, Any], variant: Variant, nam
     kind = variants.kind(named)
     for key in sorted(set(variants.load(kind).FIXED) & {*cell, *own}):
         raise StudyError(f"variant {name}: {key} changes nothing of it; leave {key} out, or take variants that follow it")
-    given = study.model if kind == variants.REWIRED else None
-    told = {"scheme": None, "factory": None, "model": given, **variants.load(kind).fields(named)}
+    given = {key: getattr(study, key) for key in getattr(variants.load(kind), "TAKES", ())}
+    told = {"scheme": None, "factory": None, "model": None, **given, **variants.load(kind).fields(named)}
     steps = f["steps"]
     rates = f["lr"] if isinstance(f["lr"], list) else [f["lr"]]
     asked = tuple(m.replace("-", "_") for m in study.measure if measures.load(m))

@@ -44,10 +44,9 @@ def _forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Ten
     first = 1 if floor else 0                               # with a floor, the first division was the softmax's
     if owned(logits) and not torch.is_grad_enabled():
         sums = torch.ones(2 * iterations, *m.shape[1:], dtype=m.dtype, device=m.device)
-        with torch._C._AutoDispatchBelowAutograd():         # nothing is recorded here anyway, and looking for that is a third of the time
-            for k, s in enumerate(_views(sums)[first:], first):
-                torch.sum(m, k % 2, True, out=s)
-                m.div_(s.add_(floor) if floor else s)
+        for k, s in enumerate(_views(sums)[first:], first):
+            torch.sum(m, k % 2, True, out=s)
+            m.div_(s.add_(floor) if floor else s)
         return m, sums
     made = [torch.ones_like(m[0])] * first
     for k in range(first, 2 * iterations):
@@ -64,10 +63,9 @@ def _backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) 
     q = m * g
     if owned(g) and not torch.is_grad_enabled():
         m, on = m.clone(), (torch.empty_like(m[:1]), torch.empty_like(m[:, :1]))
-        with torch._C._AutoDispatchBelowAutograd():
-            for k, s in steps:
-                q.addcmul_(m, torch.sum(q, k % 2, True, out=on[k % 2]), value=-1)
-                m.mul_(s)
+        for k, s in steps:
+            q.addcmul_(m, torch.sum(q, k % 2, True, out=on[k % 2]), value=-1)
+            m.mul_(s)
     else:
         for k, s in steps:
             q, m = torch.addcmul(q, m, q.sum(k % 2, keepdim=True), value=-1), m * s

@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 from skipway._errors import TraceError
 from skipway.wiring import Wiring
-from skipway.wiring import operations as ops
 from skipway.wiring.address import Address, addresses
 from skipway.wiring.graph import Graph
-from skipway.wiring.sites import Place
+from skipway.wiring.sites import Place, channel_axis
 from skipway.wiring.structure import Site
 from skipway.wiring.trace import Recovery
 
@@ -72,15 +71,8 @@ def _plan(g: Graph, known: dict[int, Address], stream: str, site: Site, place: P
     if node.op in ("add", "sub") and len(node.ins) == 2 and not join.folded and isinstance(alpha, (int, float)) and None not in positions:
         second = float(alpha) * (1 if node.op == "add" else -1)
         factor, coefficient = (second, 1.0) if positions[1] == 1 else (1.0, second)
-    return Plan(stream, site, place, known[join.node], positions[0], positions[1], factor, _feature_axis(g, place), coefficient,
+    return Plan(stream, site, place, known[join.node], positions[0], positions[1], factor, channel_axis(g, place), coefficient,
                 _moved_only(g, join.shortcut, before), caught)
-
-
-def _feature_axis(g: Graph, place: Place) -> int:
-    """The axis of channels: 1 where a convolution of the branch gives the stream's own layout, else the last."""
-    shape = g.nodes[place.join.node].shape
-    convolved = any(g.nodes[n].op in ops.CONVOLUTIONS and g.nodes[n].shape == shape for n in place.join.region.nodes)
-    return 1 if convolved and len(shape) > 2 else len(shape) - 1
 
 
 def _moved_only(g: Graph, n: int, before: int | None) -> bool:

@@ -85,6 +85,13 @@ class Action(nn.Module):
     def adopt(self, norm: nn.Module) -> None:
         """Take over what the branch's own norm holds, where the action is `normed`."""
 
+    def probability(self, p: float) -> float:
+        """p, the option of actions that leave something out. Raises RewireError where it is none."""
+        if not 0 <= p < 1:
+            raise RewireError(f"rewire: {self.name()} wants 0 <= p < 1, got {p}; to leave the whole branch out use .drop()")
+        self.exact = p == 0
+        return p
+
     def last(self, x: Tensor) -> Tensor:
         """The tensor with its channels last."""
         return x if self.spot.axis == -1 else x.movedim(self.spot.axis, -1)

@@ -37,12 +37,16 @@ class Reading(Stand):
         return self.run(args, {**kwargs, key: read})
 
 
-class Entering(Stand):
-    """Stands for the forward of the module at which a new skip begins: what it is given is kept for the module at which the skip ends."""
+class End(Stand):
+    """Stands for the forward of a module at an end of a new skip."""
 
     def __init__(self, module: nn.Module, path: str, skip: InsertedSkip) -> None:
         super().__init__(module, path)
         self.skip = skip
+
+
+class Entering(End):
+    """Where it begins: what the module is given is kept for the one at which the skip ends."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
@@ -51,12 +55,8 @@ class Entering(Stand):
         return self.run(args, kwargs)
 
 
-class Leaving(Stand):
-    """Stands for the forward of the module at which a new skip ends: what it gives, or the first of what it gives, is added to what was kept."""
-
-    def __init__(self, module: nn.Module, path: str, skip: InsertedSkip) -> None:
-        super().__init__(module, path)
-        self.skip = skip
+class Leaving(End):
+    """Where it ends: what the module gives, or the first of what it gives, is added to what was kept."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1

@@ -9,10 +9,10 @@ from torch import nn
 
 from skipway._errors import RewireError
 from skipway.surgery._reads import Read, reads_of
-from skipway.wiring import operations as ops
 from skipway.wiring.forward import How, record
 from skipway.wiring.functions import Added, FunctionLog, Kind
 from skipway.wiring.record import Recorder
+from skipway.wiring.sites import channel_axis
 from skipway.wiring.structure import Site
 from skipway.wiring.trace import Recovery, label, uncollected
 
@@ -85,20 +85,12 @@ def _spot(facts: Recovery, added: list[Added], place: Any, site: Site, flow: Any
     call = found.calls[place.call]
     within = [a for a in added if a.kind == mine.kind and (place.call in a.stack or place.call == 0)]
     calls = 1 + max(c.number for c in found.calls if c.module is call.module)
-    axis = _channels(facts, place)
+    axis = channel_axis(facts.graph, place) - len(node.shape)
     dim = node.shape[axis] if node.shape else 1
     return Spot(number, flow.stream.name, flow.main, len(flow.places), site, call.path, call.number, calls, mine.kind, within.index(mine),
                 len(within), node.ins.index(join.shortcut) == 0, mine.kind.name == "sub",
                 site.in_place and not mine.rebinds, axis, dim, str(node.dtype).removeprefix("torch."), norm,
                 reads_of(facts, place))
-
-
-def _channels(facts: Recovery, place: Any) -> int:
-    """The axis of the channels, from the end: where a convolution of the branch gives the stream's own layout it is the second, else the last."""
-    g = facts.graph
-    shape = g.nodes[place.join.node].shape
-    convolved = any(g.nodes[n].op in ops.CONVOLUTIONS and g.nodes[n].shape == shape for n in place.join.region.nodes)
-    return 1 - len(shape) if convolved and len(shape) > 2 else -1
 
 
 def dtype_of(module: nn.Module) -> tuple[torch.dtype, torch.device]:

@@ -203,10 +203,3 @@ def _readers(edit: Edit, path: str, rules: list[Rule]) -> Planned:
     stand = Reading(module, path, by_call, replaced)
     _put(edit, stand)
     return Planned(stand, calls, rules[0].spot.stream, str(rules[0].spot))
-
-
-def added(edit: Edit) -> int:
-    """How many numbers the edit added."""
-    return sum(p.numel() for p in edit.parameters())
-
-

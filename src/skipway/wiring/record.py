@@ -8,7 +8,6 @@ tables that the forward makes on the CPU stay real. Where the forward asks for a
 recorder works out just that value from tables and inputs; where the value depends on weights it raises `NeedsDataError`.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,10 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from skipway._errors import NeedsDataError
 from skipway.wiring.meta import made
+from skipway.wiring.naming import TORCH_HOME, attribute_path, source_line
 from skipway.wiring.storage import dense, overlap
 
-_TORCH_HOME = torch.__path__[0] + os.sep            # not torchvision's
-_HERE = tuple(os.path.join(os.path.dirname(os.path.dirname(__file__)), part) + os.sep for part in ("wiring", "surgery"))
 LEAVES = frozenset({"input", "param", "buffer", "const"})
 
 
@@ -208,7 +206,7 @@ class Recorder(TorchDispatchMode):
     def _record(self, func: Any, info: _Info, args: Any, kwargs: Any, ins: tuple[int, ...], out: Any) -> Any:
         where = None
         if (info.joins and len(ins) > 1) or info.writes:
-            where = _source_line(self.outside)
+            where = source_line(self.outside)
         call = self.stack[-1] if self.stack else 0
         if info.writes:
             written = [self._argument(args, kwargs, i, func) for i in info.writes]
@@ -326,7 +324,7 @@ class Recorder(TorchDispatchMode):
         number = self.counts.get(id(module), 0)
         self.counts[id(module)] = number + 1
         frame = sys._getframe(2)
-        where = None if frame.f_code.co_filename.startswith(_TORCH_HOME) else (frame.f_code.co_filename, frame.f_lineno)
+        where = None if frame.f_code.co_filename.startswith(TORCH_HOME) else (frame.f_code.co_filename, frame.f_lineno)
         parent = self.stack[-1] if self.stack else 0
         if not self.stack and module is self.calls[0].module:
             record = self.calls[0]
@@ -356,7 +354,7 @@ class Recorder(TorchDispatchMode):
                 return path
         caller = self.calls[self.stack[-1]] if self.stack else self.calls[0]
         owners = [caller] + [self.calls[i] for i in reversed(self.stack)]
-        name = next((n for o in owners for n in [_attribute_path(o.module, module, o.path)] if n), None)
+        name = next((n for o in owners for n in [attribute_path(o.module, module, o.path)] if n), None)
         path = name if name is not None else (f"{caller.path}.<{type(module).__name__}>" if caller.path else f"<{type(module).__name__}>")
         for sub, m in module.named_modules():
             self.paths.setdefault(id(m), f"{path}.{sub}" if sub else path)
@@ -367,24 +365,6 @@ class Recorder(TorchDispatchMode):
         for sub, b in module.named_buffers():
             self.stored.setdefault(id(b), ("buffer", f"{path}.{sub}"))
         return path
-
-
-def _attribute_path(owner: nn.Module, module: nn.Module, prefix: str) -> str | None:
-    """The path of a module in a plain list, tuple, dictionary or attribute of `owner`."""
-    def join(name: str) -> str:
-        return f"{prefix}.{name}" if prefix else name
-    for name, value in vars(owner).items():
-        if name in ("_modules", "_parameters", "_buffers"):
-            continue
-        if value is module:
-            return join(name)
-        items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
-        for key, item in items:
-            if item is module:
-                return join(f"{name}.{key}")
-            if isinstance(item, (list, tuple)) and any(x is module for x in item):
-                return join(f"{name}.{key}.{[x is module for x in item].index(True)}")
-    return None
 
 
 def tensors_in(value: Any, depth: int = 6) -> Iterator[Tensor]:
@@ -413,14 +393,3 @@ def _replaced(args: Any, values: Iterator[Any]) -> tuple[Any, ...]:
             return next(values)
         return [put(b) for b in a] if isinstance(a, (list, tuple)) and any(isinstance(b, Tensor) for b in a) else a
     return tuple([put(a) for a in args])
-
-
-def _source_line(outside: int) -> tuple[str, int] | None:
-    """File and line of the innermost frame outside torch and this package; None where the forward has none."""
-    frame = sys._getframe(2)
-    while frame is not None and id(frame) != outside:
-        name = frame.f_code.co_filename
-        if not name.startswith(_TORCH_HOME) and not name.startswith(_HERE):
-            return name, frame.f_lineno
-        frame = frame.f_back                                        # type: ignore[assignment]
-    return None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from skipway.wiring import operations as ops
 from skipway.wiring.joins import times
 from skipway.wiring.kinds import kind_of
 from skipway.wiring.states import (
@@ -293,6 +294,13 @@ def common(paths: list[str]) -> str:
             break
         shared.append(parts[0])
     return ".".join(shared)
+
+
+def channel_axis(g: "Graph", place: Place) -> int:
+    """The axis of channels of a state: 1 where a convolution of the branch gives the stream's own layout, else the last."""
+    shape = g.nodes[place.join.node].shape
+    convolved = any(g.nodes[n].op in ops.CONVOLUTIONS and g.nodes[n].shape == shape for n in place.join.region.nodes)
+    return 1 if convolved and len(shape) > 2 else len(shape) - 1
 
 
 def scale_of(marks: int, gain: float | None) -> tuple[str, float | None]:

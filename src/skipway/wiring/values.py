@@ -16,7 +16,8 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from skipway._errors import TraceError
 from skipway.wiring.forward import How, record_values
-from skipway.wiring.record import _TORCH_HOME, LEAVES, Record, Recorder, tensors_in
+from skipway.wiring.naming import TORCH_HOME
+from skipway.wiring.record import LEAVES, Record, Recorder, tensors_in
 from skipway.wiring.trace import Recovery, label, uncollected
 
 Loss = Callable[..., Tensor]
@@ -117,7 +118,7 @@ def _functions() -> tuple[str, ...]:
     frame = sys._getframe(2)
     while frame is not None and frame.f_code is not Recorder.call.__code__:
         file = frame.f_code.co_filename
-        if not file.startswith(_TORCH_HOME) and file not in (__file__, _RECORD):
+        if not file.startswith(TORCH_HOME) and file not in (__file__, _RECORD):
             names.append(frame.f_code.co_name)
         frame = frame.f_back                            # type: ignore[assignment]
     return tuple(names)

@@ -6,6 +6,7 @@ A member gives
     fields(named)               those of `records.Arm` that tell it: scheme, options, factory, model. Raises StudyError for an unknown option
     build(arm, task, seed)      the model as a trial with this seed begins. Raises StudyError or SchemeError
     FIXED                       fields of a study that it does not follow, so that they cannot be factors across it
+    TAKES                       fields of a study that it alone stands on, handed to its arms under the same name; without the attribute, none
 Other distributions add kinds with an entry point of the group `skipway.lab.variants`.
 """
 
@@ -13,8 +14,6 @@ from types import ModuleType
 
 from skipway import _registry
 from skipway.lab._names import Named, near
-
-REWIRED = "rewired"         # the kind that stands on the study's `model`
 
 
 def names() -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from skipway.lab.tasks._base import seed_of
 from skipway.surgery import actions, rewire
 
 FIXED = ("depth", "width", "norm", "init")
+TAKES = ("model",)
 BASE = "base"
 PLACED = ("observe", "read_from")           # actions that want a function or a single site
 

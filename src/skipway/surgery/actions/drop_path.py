@@ -5,7 +5,6 @@ Source: Huang et al., Deep Networks with Stochastic Depth, 2016, arXiv 1603.0938
 
 from torch import Tensor
 
-from skipway._errors import RewireError
 from skipway.surgery._action import Action
 
 
@@ -13,10 +12,7 @@ class DropPath(Action):
     """Options: p. The first axis is that of the samples."""
 
     def build(self, p: float) -> None:
-        if not 0 <= p < 1:
-            raise RewireError(f"rewire: drop_path wants 0 <= p < 1, got {p}; p = 1 for all samples is .drop()")
-        self.p = p
-        self.exact = p == 0
+        self.p = self.probability(p)
 
     def change(self, shortcut: Tensor, branch: Tensor) -> tuple[Tensor, Tensor]:
         if not self.training or self.p == 0:
