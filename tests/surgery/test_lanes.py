@@ -119,6 +119,21 @@ def test_a_stream_of_lanes_is_what_the_scheme_makes_of_it(scheme: str, n: int, s
     torch.testing.assert_close(got, small.head(small.norm(stream.mean(0))))
 
 
+@pytest.mark.parametrize("scheme", [s for s in STARTS if s != "gated_residual"])
+def test_a_rewired_stack_is_checked_as_one_that_was_built_so(scheme: str, small: Small, ids: Tensor) -> None:
+    """No finding, all joins on one stream of lanes; and the lanes of a site are read once, for the branch and for its write."""
+    edit = skipway.rewire(small, ids).sites().lanes(4, scheme).apply()
+    report = skipway.check(small, ids)
+    assert report.findings == () and [(s.lanes, len(s.sites)) for s in report.wiring.streams if s.main] == [(4, 6)]
+    assert len(skipway.probe(small, ids).rows) == 6
+    reads: list[int] = []
+    for rule in edit.rules:
+        made: Any = rule.actions[0].scheme
+        made.read = lambda stream, made=made, inner=made.read: (reads.append(made.index), inner(stream))[1]
+    small(ids)
+    assert reads == [0, 1, 2, 3, 4, 5]
+
+
 def test_lanes_are_for_pre_norm_streams() -> None:
     class Post(nn.Module):
         def __init__(self) -> None:

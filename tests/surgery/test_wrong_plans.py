@@ -21,7 +21,7 @@ def test_unknown_names_list_the_nearest(small: Small, ids: Tensor) -> None:
         rewiring.sites(kind="fnn")
     with pytest.raises(RewireError, match=r"sites\(stream='decoder'\): the model has blocks"):
         rewiring.sites(stream="decoder")
-    with pytest.raises(RewireError, match="no site of Small meets these conditions; it has"):
+    with pytest.raises(RewireError, match="no site of Small meets these conditions; its sites: 6 on 'blocks'; print the rewiring"):
         rewiring.sites(layers=7)
     with pytest.raises(RewireError, match="6 sites were chosen where 4 were wanted"):
         rewiring.sites(count=4)
@@ -33,6 +33,10 @@ def test_unknown_names_list_the_nearest(small: Small, ids: Tensor) -> None:
         rewiring.sites().layer_scale(start=1)
     with pytest.raises(RewireError, match=r"drop_path wants 0 <= p < 1, got 1\.5"):
         rewiring.sites().drop_path(1.5)
+    with pytest.raises(RewireError, match="layer_scale wants a number for init, got str"):
+        rewiring.sites().layer_scale("x")
+    with pytest.raises(RewireError, match=r"site 0 of 'blocks'.*and this is its first"):
+        rewiring.sites(0).read_from(0)
     with pytest.raises(RewireError, match="lanes changes whole streams, and 3 of the 6 sites"):
         rewiring.sites(kind="ffn").lanes(2)
     assert "forward" not in vars(small)

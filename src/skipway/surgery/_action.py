@@ -1,12 +1,14 @@
 """What every action is: a module built for one site that changes what its branch reads, the operands of its join, or the join."""
 
 import inspect
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from skipway._errors import RewireError
 from skipway.surgery._spot import Spot
+from skipway.surgery._stand import here
 
 
 class Action(nn.Module):
@@ -84,6 +86,15 @@ class Action(nn.Module):
 
     def adopt(self, norm: nn.Module) -> None:
         """Take over what the branch's own norm holds, where the action is `normed`."""
+
+    def once(self, x: Tensor, make: Callable[[Tensor], Any]) -> Any:
+        """make(x), or what it made of this very x where the branch read it in the running call of the module that joins."""
+        if here.read is None:
+            return make(x)
+        found = here.read.get(self.spot.number)
+        if found is None or found[0] is not x:
+            found = here.read[self.spot.number] = x, make(x)
+        return found[1]
 
     def probability(self, p: float) -> float:
         """p, the option of actions that leave something out. Raises RewireError where it is none."""

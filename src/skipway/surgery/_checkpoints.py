@@ -30,12 +30,7 @@ class Again:
             return self.function(*args, **kwargs)           # the first run
         frame = Frame(self.frame.layout, None)
         frame.counts = dict(self.counts)
-        before, here.frame = here.frame, frame
-        try:
-            with frame:
-                return self.function(*args, **kwargs)
-        finally:
-            here.frame = before
+        return frame.around(self.function, *args, **kwargs)
 
 
 def _with_frame(function: Any) -> Any:

@@ -4,6 +4,7 @@ A `Frame` (a torch function mode) counts the calls of each planned kind; where t
 runs in modules inside counts too, so that it does not matter which of them have stand-ins of their own.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -73,6 +74,16 @@ class Frame(TorchFunctionMode):
         join = self.layout.joins[kind].get(seen) if seen >= 0 else None
         return func(*args, **kwargs) if join is None else join(func, args, kwargs, in_place)
 
+    def around(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function inside this frame."""
+        frame, read = here.frame, here.read
+        here.frame, here.read = self, {}
+        try:
+            with self:
+                return function(*args, **kwargs)
+        finally:
+            here.frame, here.read = frame, read
+
     def _count(self, kind: Kind) -> int:
         """How many calls of a planned kind came before; -1 for others, which are left alone: a compiler may forbid to note anything there."""
         if kind not in self.layout.totals:
@@ -91,12 +102,7 @@ class Joining(Stand):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         frame = Frame(self.layouts[self.turn(len(self.layouts))], here.frame)
-        here.frame = frame
-        try:
-            with frame:
-                out = self.run(args, kwargs)
-        finally:
-            here.frame = frame.outer
+        out = frame.around(self.run, args, kwargs)
         for kind, total in frame.layout.totals.items():
             if frame.counts.get(kind, 0) != total:
                 self._missed(frame, kind)

@@ -22,6 +22,7 @@ class Here(threading.local):
 
     def __init__(self) -> None:             # runs once in each thread: a compiler guards on whether the attribute is there
         self.frame: Frame | None = None     # of the innermost intercepted call; None where the adds that run are none of the model's
+        self.read: dict[int, Any] | None = None     # what that call's rules made of the states that they read, for their joins
 
 
 here = Here()

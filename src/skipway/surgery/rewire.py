@@ -44,7 +44,10 @@ class Rewiring:
         chosen = choose(self.spots, self.listed, index=index, layers=layers, module=module, kind=kind, stream=stream, placement=placement,
                         where=where)
         if not chosen:
-            raise RewireError(f"rewire: no site of {type(self.model).__name__} meets these conditions; it has\n{self}")
+            streams = {name: sum(1 for n, _, _ in self.listed if n == name) for name, _, _ in self.listed}
+            has = ", ".join(f"{count} on {name!r}" for name, count in streams.items()) or "none at all"
+            raise RewireError(f"rewire: no site of {type(self.model).__name__} meets these conditions; its sites: {has}; "
+                              "print the rewiring to see each")
         selection = Selection(self, _plan, chosen)
         return selection if count is None else selection.insist(count)
 

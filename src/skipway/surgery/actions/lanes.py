@@ -1,7 +1,7 @@
 """lanes: a whole pre-norm stream gets n lanes that a scheme reads and writes, and starts exactly as the model that it was.
 
 Between the joins the lanes travel as one tensor, lane by lane along the first axis, (n batch, token, dim), so that whatever passes the stream on,
-activation checkpointing too, passes them all. Every site reads its lanes anew before it writes to them.
+activation checkpointing too, passes them all. A site whose branch reads outside the call that joins reads its lanes again there.
 At the start the lanes are n copies; what a branch reads of them is the state, each write is the branch once, and the stream is left as their mean.
 """
 
@@ -48,16 +48,18 @@ class Lanes(Action):
         if self.norm_of is not None:
             self.norm_of(self.scheme, norm, str(self.spot))
 
-    def _lanes(self, x: Tensor) -> Tensor:
-        return self.scheme.enter(x) if self.spot.site.index == 0 else x.unflatten(0, (self.n, -1))
+    def _read(self, x: Tensor) -> tuple[Tensor, Tensor, Any]:
+        """The lanes, what the branch gets of them, and the memo."""
+        stream: Tensor = self.scheme.enter(x) if self.spot.site.index == 0 else x.unflatten(0, (self.n, -1))
+        return stream, *self.scheme.read(stream)
 
     def read(self, x: Tensor) -> Tensor:
-        inputs: Tensor = self.scheme.read(self._lanes(x))[0]
+        inputs: Tensor = self.once(x, self._read)[1]
         return inputs
 
     def join(self, shortcut: Tensor, branch: Tensor) -> Tensor:
-        stream = self._lanes(shortcut)
-        stream = self.scheme.write(stream, branch, self.scheme.read(stream)[1])
+        stream, _, memo = self.once(shortcut, self._read)
+        stream = self.scheme.write(stream, branch, memo)
         return stream.mean(0) if self.spot.site.index == self.spot.sites - 1 else stream.flatten(0, 1)
 
     def extra_repr(self) -> str:

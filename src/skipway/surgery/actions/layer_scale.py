@@ -7,6 +7,7 @@ start; here it starts at `init`, 1 unless said otherwise, at which a trained mod
 import torch
 from torch import Tensor, nn
 
+from skipway._errors import RewireError
 from skipway.surgery._action import Action
 
 
@@ -14,6 +15,8 @@ class LayerScale(Action):
     """Options: init. Parameters: dim."""
 
     def build(self, init: float = 1.0) -> None:
+        if not isinstance(init, (int, float)):
+            raise RewireError(f"rewire: layer_scale wants a number for init, got {type(init).__name__}")
         self.gain = nn.Parameter(torch.full((self.spot.dim,), float(init)))
         self.exact = init == 1
 

@@ -18,6 +18,8 @@ class ReadFrom(Action):
     kept = False
 
     def build(self, site: int) -> None:
+        if self.spot.site.index == 0:
+            raise RewireError(f"rewire: {self.spot}: read_from wants an earlier site of the stream, and this is its first")
         if not 0 <= site < self.spot.site.index:
             raise RewireError(f"rewire: {self.spot}: read_from wants an earlier site of the stream, 0 to {self.spot.site.index - 1}, got {site}")
         self.exact = site == self.spot.site.index - 1

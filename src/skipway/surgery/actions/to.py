@@ -35,15 +35,20 @@ class To(Action):
         self.exact = scheme == "plain"
         self.passes = scheme == "plain"
 
+    def _read(self, x: Tensor) -> tuple[Tensor, Any, Any]:
+        """The state with its channels last, what the branch gets of it, and the memo."""
+        h = self.last(x)
+        return h, *self.scheme.read(h)
+
     def read(self, x: Tensor) -> Tensor:
-        inputs, _ = self.scheme.read(self.last(x))
+        inputs = self.once(x, self._read)[1]
         if not isinstance(inputs, Tensor):
             raise RewireError(f"rewire: scheme {self.options['scheme']} gives {self.spot} several inputs, and the branch of the model takes one")
         return self.back(inputs)
 
     def join(self, shortcut: Tensor, branch: Tensor) -> Tensor:
-        h = self.last(shortcut)
-        return self.back(self.scheme.write(h, self.last(branch), self.scheme.read(h)[1]))
+        h, _, memo = self.once(shortcut, self._read)
+        return self.back(self.scheme.write(h, self.last(branch), memo))
 
     @property
     def reads(self) -> bool:
