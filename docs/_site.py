@@ -135,7 +135,19 @@ def _filtered(table: str) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Takes out what a site without an address cannot use."""
+    """Takes out what a site without an address cannot use, and lets the search tell words with digits apart."""
     site = pathlib.Path(config.site_dir)
+    for worker in site.glob("assets/javascripts/workers/search.*.min.js"):
+        _told_apart(worker)
     for name in ("sitemap.xml", "sitemap.xml.gz", "404.html"):
         (site / name).unlink(missing_ok=True)       # they need the address of the site, which has none
+
+
+def _told_apart(worker: pathlib.Path) -> None:
+    """lunr merges nodes of its word tree whose letters and node numbers read alike one after another ("1" to 23 and "12" to 3), so that it finds
+    words that no page has, and fails on them (lunr.js issue 503): a comma after each number keeps them apart."""
+    text = worker.read_text(encoding="utf-8")
+    mended, count = re.subn(r"(\w)=\1\+(\w)\+(\w)\.id\b", r"\1=\1+\2+\3.id+','", text)
+    if count != 1:
+        raise PluginError(f"{worker.name}: {count} places join a letter and a node number, wanted 1; see _told_apart in docs/_site.py")
+    worker.write_text(mended, encoding="utf-8")
