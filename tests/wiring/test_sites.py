@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from skipway.wiring import kinds, sites
 from skipway.wiring.structure import KINDS, PLACEMENTS, SCALES, SHORTCUTS
 
-from .small import DIM, Block, Calls, all_sites, only_site, streams, tokens
+from .small import DIM, Block, Branch, Calls, all_sites, only_site, streams, tokens
 
 
 class Attention(nn.Module):
@@ -220,6 +220,61 @@ def test_a_pooled_shortcut() -> None:
     model = Calls(lambda m, x: m.head(F.avg_pool2d(x := m.stem(x), 2) + m.b(F.relu(m.a(x)))), stem=nn.Conv2d(3, 4, 1), a=nn.Conv2d(4, 4, 3, 2, 1),
                   b=nn.Conv2d(4, 4, 3, padding=1), head=nn.Conv2d(4, 2, 1))
     assert only_site(model, torch.randn(1, 3, 8, 8)).shortcut in ("pooled", "projection")
+
+
+def _pooled_blocks(pools: int) -> nn.Module:
+    """Two blocks of convolutions behind a stem, with a pool before the first `pools` of them."""
+    def run(m: nn.Module, x: Tensor) -> Tensor:
+        x = m.stem(x)
+        for index, block in enumerate(m.blocks):
+            x = F.max_pool2d(x, 2) if index < pools else x
+            x = x + block(x)
+        return m.head(x)
+    blocks = nn.ModuleList(nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)) for _ in range(2))
+    return Calls(run, stem=nn.Conv2d(3, 4, 1), blocks=blocks, head=nn.Conv2d(4, 2, 1))
+
+
+@pytest.mark.parametrize(("pools", "want"), [(0, ["identity", "identity"]), (1, ["identity", "identity"]), (2, ["identity", "pooled"])])
+def test_a_pool_behind_the_stem_is_part_of_the_stem(pools: int, want: list[str]) -> None:
+    assert [s.shortcut for s in all_sites(_pooled_blocks(pools), torch.randn(1, 3, 16, 16))] == want
+
+
+STEM_FACTORS: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+    "number": lambda m, x: x * 4.0,
+    "root of the width, as a tensor": lambda m, x: x * torch.tensor(DIM ** 0.5),
+    "buffer": lambda m, x: x * m.scale,
+    "over a buffer": lambda m, x: x / m.scale,
+    "vector": lambda m, x: x * m.vector,
+    "buffer, then positions and dropout": lambda m, x: F.dropout(x * m.scale + m.vector, 0.1, training=True),
+}
+SUMS: dict[str, tuple[Callable[[nn.Module, Tensor], Tensor], list[float | None]]] = {
+    "plain": (lambda m, x: x + m(x), [1.0, 1.0]),
+    "half the shortcut": (lambda m, x: 0.5 * x + m(x), [0.5, 0.5]),
+    "twice": (lambda m, x: x + (x + m(x)), [2.0, 2.0]),
+    "lerp": (lambda m, x: torch.lerp(x, m(x), 0.25), [0.75, 0.75]),
+}
+
+
+@pytest.mark.parametrize("body", sorted(SUMS))
+@pytest.mark.parametrize("stem", sorted(STEM_FACTORS))
+def test_a_factor_of_the_stem_is_not_the_gain_of_the_first_shortcut(stem: str, body: str) -> None:
+    add, want = SUMS[body]
+
+    def run(m: nn.Module, ids: Tensor) -> Tensor:
+        x = STEM_FACTORS[stem](m, m.table(ids))
+        for block in m.blocks:
+            x = add(block, x)
+        return m.head(x)
+    model = Calls(run, table=nn.Embedding(8, DIM), blocks=nn.ModuleList(Branch() for _ in range(2)), head=nn.Linear(DIM, 3),
+                  vector=nn.Parameter(torch.ones(DIM)))
+    model.register_buffer("scale", torch.tensor(4.0))
+    assert [s.gain for s in all_sites(model, torch.zeros(1, 5, dtype=torch.long))] == want
+
+
+def test_a_learned_factor_on_the_first_shortcut_itself_is_told() -> None:
+    model = Calls(lambda m, x: m.head((y := (x := m.stem(x)) * m.gate + m.f(x)) + m.g(y)), stem=nn.Linear(DIM, DIM), f=Branch(), g=Branch(),
+                  gate=nn.Parameter(torch.ones(())), head=nn.Linear(DIM, 3))
+    assert [s.gain for s in all_sites(model, tokens())] == [None, 1.0]
 
 
 def test_every_word_is_in_its_closed_set() -> None:

@@ -34,6 +34,7 @@ class Graph:
         self.table = bytearray(n)
         self.state: list[State | None] = [None] * n
         self.gain: list[float | None] = [1.0] * n               # constant factor since the birth of the state
+        self.since: list[tuple[int, float]] = [(-1, 1.0)] * n   # node of the newest factor that is no constant, or -1; the constants from there on
         self.marks = [0] * n
         self.square: dict[int, State] = {}                      # elementwise square of a state
         self.statistic: dict[int, tuple[State, bool]] = {}      # reduction of a state; whether a square is in it
@@ -126,7 +127,7 @@ class Graph:
         """`node` is a new state, made by `via`; it continues `prev` where one is given."""
         n = node.id
         state = State(n, via, prev)
-        self.state[n], self.gain[n], self.marks[n] = state, 1.0, 0
+        self.state[n], self.gain[n], self.since[n], self.marks[n] = state, 1.0, (-1, 1.0), 0
         return state
 
     def carry(self, node: Node, source: int, mark: int = 0, factor: float | None = 1.0) -> None:
@@ -135,6 +136,8 @@ class Graph:
         self.state[n] = self.state[source]
         before = self.gain[source]
         self.gain[n] = None if before is None or factor is None else before * factor
+        newest, constant = self.since[source]
+        self.since[n] = (n, 1.0) if factor is None else (newest, constant * factor)
         self.marks[n] = self.marks[source] | mark
         self.gate[n] = self.gate[source]
         self.linear[n] = self.linear[source]

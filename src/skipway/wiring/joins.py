@@ -117,6 +117,8 @@ class Joins:
         g = self.graph
         parts = (g.marks[a] | g.marks[b]) & (PART | MOVED | GATED | MIXED)
         ga, gb = times(g.gain[a], fa), times(g.gain[b], fb)
+        if ga is None and g.since[a][0] == g.since[b][0]:           # what is no constant multiplied both at once
+            ga, gb = times(g.since[a][1], fa), times(g.since[b][1], fb)
         if parts or ga is None or gb is None:
             convex = g.marks[a] & GATED and g.marks[b] & GATED
             g.fresh(node, "mixed" if convex else "sum", g.state[a])
@@ -169,7 +171,7 @@ class Joins:
             self.long.append((node.id, sa, sb))
             g.carry(node, b)
             return True
-        total = None if through is None else _plus(times(g.gain[a], fa), through)
+        total = None if through is None else _plus(times(self._since(a, passed[-1].region), fa), through)
         if total is not None and abs(total) < 1e-9:
             g.fresh(node, "difference")
         elif len(passed) > (LONG if total is not None and (through is None or abs(through) >= 1) and len(self.beside(node)) > 1 else 1):
@@ -240,15 +242,28 @@ class Joins:
     def _join(self, node: "Node", shortcut: int, branch: int, factor: float | None, region: Region, before: State, kind: str,
               on_branch: float | None = 1.0) -> None:
         g = self.graph
-        gain = times(g.gain[shortcut], factor) if kind == "identity" else 1.0
-        read = [g.gain[n] for n in sorted(region.hits) if g.state[n] is before]
-        if gain is not None and g.gain[shortcut] != 1.0 and read and read[-1]:
-            gain /= read[-1]                                # a scaled stream that the branch reads scaled, too
+        gain = times(self._since(shortcut, region), factor) if kind == "identity" else 1.0
         if g.marks[shortcut] & MIXED:
             gain = 1.0
         after = g.fresh(node, "join", before)
         marks = GATED if on_branch is None else CONSTANT if on_branch != 1.0 else 0
         self._keep(Join(node.id, shortcut, branch, region, before, after, kind, gain, (), node.write, marks, on_branch))
+
+    def _since(self, n: int, region: Region) -> float | None:
+        """What multiplies the shortcut `n` since the branch parted from it: a factor that both carry is the stream's, not the shortcut's.
+
+        One that is not a constant is told of the first site behind it, unless the stream only begins there: then it is the stem's.
+        """
+        g = self.graph
+        state, gain = g.state[n], g.gain[n]
+        assert state is not None
+        read = next((h for h in sorted(region.hits, reverse=True) if g.state[h] is state), None)
+        if read is None or gain == 1.0:
+            return gain
+        (newest, constant), (shared, factor) = g.since[n], g.since[read]
+        if gain is None and (newest != shared or state.joined):
+            return None
+        return constant / factor if newest == shared and factor else gain
 
     def _keep(self, join: Join) -> None:
         self.found.append(join)

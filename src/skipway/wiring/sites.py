@@ -317,7 +317,7 @@ def scale_of(marks: int, gain: float | None) -> tuple[str, float | None]:
 
 
 def shortcut_of(g: "Graph", join: Join, post: set[State]) -> str:
-    """One of the kinds of a shortcut. `post`: states whose norm is a post-norm. A norm behind the stem is part of the stem."""
+    """One of the kinds of a shortcut. `post`: states whose norm is a post-norm. A norm or a pool behind the stem is part of the stem."""
     if join.kind == "projection":
         return "projection"
     if g.marks[join.shortcut] & MIXED or join.node in g.reads:
@@ -325,15 +325,10 @@ def shortcut_of(g: "Graph", join: Join, post: set[State]) -> str:
     state = join.before
     if state.via == "norm" and state.prev is not None:
         source = state.prev.prev if state.prev.via == "centred" else state.prev
-        behind_stem = source is None or (source not in post and not _has_join(source))
+        behind_stem = source is None or (source not in post and not source.joined)
         return "identity" if behind_stem or source in post else "normed"
-    return "pooled" if state.via == "pool" else "identity"
-
-
-def _has_join(state: State | None) -> bool:
-    while state is not None:
-        if state.via == "join":
-            return True
-        state = state.prev
-    return False
+    if state.via == "pool":
+        read = any(g.state[n] is state for n in join.region.hits)
+        return "identity" if read and not state.joined else "pooled"
+    return "identity"
 

@@ -16,6 +16,7 @@ class State:
     norm: "Norm | None" = None
     root: "State" = None  # type: ignore[assignment]
     depth: int = 0
+    joined: bool = False                                # whether it is a sum or continues one: it is past its stem
     dead: set[int] = field(default_factory=set)         # of a root: nodes known not to descend from it
 
     def __post_init__(self) -> None:
@@ -23,6 +24,7 @@ class State:
             self.root = self
         else:
             self.root, self.depth = self.prev.root, self.prev.depth + 1
+        self.joined = self.via == "join" or (self.prev is not None and self.prev.joined)
 
     def has(self, other: "State") -> bool:
         """Whether `other` is this state or one it continues."""
