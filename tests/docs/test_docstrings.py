@@ -56,6 +56,24 @@ def test_an_example_runs(test: doctest.DocTest, tmp_path: pathlib.Path, monkeypa
     assert not failed, said
 
 
+SOURCES = sorted((PAGE.parents[2] / "src").rglob("*.py"))
+SECTION = re.compile(r"^ *(\w+):\n(?: *\n)* *>>> ", re.M)        # a heading whose text begins with a prompt
+
+
+def misnamed(source: str) -> list[str]:
+    """Headings over examples that are not the one which the page shows as examples."""
+    return [found for found in SECTION.findall(source) if found != "Examples"]
+
+
+def test_examples_stand_under_the_heading_that_the_page_understands() -> None:
+    assert not {p.name: found for p in SOURCES if (found := misnamed(p.read_text(encoding="utf-8")))}
+
+
+def test_a_misnamed_heading_is_seen() -> None:
+    assert misnamed("    Example:\n        >>> 1\n") == ["Example"]
+    assert misnamed("    Examples:\n        >>> 1\n    Raises:\n        UsageError\n") == []
+
+
 class _Faulty(torch.nn.Module):
     """Whose first block has lost the skip of its feed-forward."""
 

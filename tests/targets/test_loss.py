@@ -100,7 +100,7 @@ def test_logits() -> None:
 
 @pytest.mark.parametrize(("loss", "given", "labels", "out", "part"), [
     ("cross", Given((IDS,)), None, LOGITS, "got 'cross', want one of next-token, masked-token, classification or file.py:function"),
-    ("next-token", Given((torch.zeros(2, 3),)), None, LOGITS, "the inputs hold no tokens of shape (rows, tokens), got 0 float32[2, 3]"),
+    ("next-token", Given((torch.zeros(2, 3),)), None, LOGITS, "the inputs hold no tokens of shape (rows, tokens), got input 0 float32[2, 3]"),
     ("next-token", Given((IDS,)), None, LOGITS[:, :3], "the logits have the shape (3, 3, 20), want (3, 7, 'vocabulary')"),
     ("next-token", Given((IDS,)), None, Out(last_hidden_state=LOGITS), "the model's output is Out with last_hidden_state and has no logits"),
     ("masked-token", Given((IDS,)), None, LOGITS, "no mask token is known for this data"),

@@ -42,7 +42,7 @@ def check(
     Raises:
         TraceError: the forward fails. UsageError: an argument is outside its set.
 
-    Example:
+    Examples:
         >>> report = skipway.check(model, torch.randn(2, 6, 16))
         >>> [(f.code, f.where) for f in report.findings]
         [('SKW101', 'blocks.0.ffn')]

@@ -34,7 +34,7 @@ def probe(model: nn.Module, *args: Any, loss: Loss | None = None, **kwargs: Any)
         TraceError: the forward fails, or takes another path than when it is traced. NeedsDataError: a weight is on the meta device.
         UsageError: an input is not finite, or the loss is no single number.
 
-    Example:
+    Examples:
         >>> table = skipway.probe(model, ids, loss=lambda out: out.logits.logsumexp(-1).mean())
         >>> [round(r.ratio, 2) for r in table.rows]
         [0.91, 0.74]

@@ -18,7 +18,7 @@ Numbers = int | slice | Iterable[int] | None
 class Selection:
     """Sites of a model that are to be changed. Each action is a method and gives a `Plan`: `skipway.surgery.actions.names()` lists them.
 
-    Example:
+    Examples:
         >>> selection = skipway.rewire(model, ids).sites(kind="ffn", layers=slice(4, 12))
         >>> print(selection)
         >>> edit = selection.to("rezero").apply()

@@ -158,7 +158,7 @@ def rewire(model: nn.Module, *args: Any, **kwargs: Any) -> Rewiring:
     Raises:
         TraceError: the forward fails. UsageError: `model` is no module, or has been rewired: undo that first.
 
-    Example:
+    Examples:
         >>> edit = skipway.rewire(model, ids).sites(kind="ffn", layers=slice(4, 12)).to("rezero").apply()
         >>> print(edit.verify(ids))
         >>> edit.undo()

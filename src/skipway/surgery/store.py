@@ -56,7 +56,7 @@ def reapply(model: nn.Module, path: Any) -> Edit:
     The model is not run: that its joins are where the plan has them is checked when it runs. Raises RewireError, and leaves the model as it was,
     where the file holds no edit, a module of the plan is not there, or a tensor is missing, left over or of another shape.
 
-    Example:
+    Examples:
         >>> edit.save("edit.safetensors")
         >>> edit = skipway.reapply(Model.from_pretrained(folder), "edit.safetensors")
     """

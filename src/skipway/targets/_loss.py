@@ -138,7 +138,7 @@ def _ids(data: Data, loss: str, *names: str) -> tuple[str, Tensor]:
     found = [v for v in given.args[:1] if isinstance(v, Tensor) and v.dim() == 2 and not v.is_floating_point()]
     if not found:
         got = ", ".join(f"{n} {str(v.dtype).removeprefix('torch.')}{list(v.shape)}" for n, v in
-                        (*((str(i), a) for i, a in enumerate(given.args)), *given.kwargs.items()) if isinstance(v, Tensor))
+                        (*((f"input {i}", a) for i, a in enumerate(given.args)), *given.kwargs.items()) if isinstance(v, Tensor))
         raise TargetError(f"--loss {loss}: the inputs hold no tokens of shape (rows, tokens), got {got}; give a text with --data, or another loss")
     return "0", found[0]
 

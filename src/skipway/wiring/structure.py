@@ -112,7 +112,7 @@ class Wiring:
 
         open: every block of a repeat is drawn ("text" and "svg"). Raises UsageError where there is no such format.
 
-        Example:
+        Examples:
             >>> print(skipway.trace(model, ids).draw())
             >>> pathlib.Path("wiring.svg").write_text(skipway.trace(model, ids).draw("svg"))
         """
@@ -136,7 +136,7 @@ class Wiring:
         Raises:
             TraceError: the forward fails, or the model's wiring is not this one. NeedsDataError: it holds no numbers.
 
-        Example:
+        Examples:
             >>> skipway.trace(model, x).replay(model, x).worst
             0
         """
@@ -153,7 +153,7 @@ class Wiring:
         Raises:
             TraceError: the forward fails, or the model's wiring is not this one. NeedsDataError: it holds no numbers.
 
-        Example:
+        Examples:
             >>> stream = skipway.trace(model, x).decompose(model, x).streams[0]
             >>> torch.equal(stream.write(0, stream.states[0], stream.branches[0]), stream.states[1])
             True

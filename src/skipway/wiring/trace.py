@@ -62,7 +62,7 @@ def trace(model: nn.Module, *args: Any, **kwargs: Any) -> Wiring:
         TraceError: the forward fails. NeedsDataError: it needs values and the weights are on the meta device.
         UsageError: `model` is no module, or no input is a tensor.
 
-    Example:
+    Examples:
         >>> wiring = skipway.trace(model, input_ids=torch.zeros(1, 8, dtype=torch.long))
         >>> [site.placement for site in wiring.streams[0].sites]
         ['pre', 'pre']
