@@ -32,6 +32,11 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Tens
         found[f"write_lanes {kind}"] = write_lanes.write_lanes, write_lanes.plain, [lanes, y, w]
         found[f"write_over {kind}"] = (lambda v, y, w: write_over.write_over(v * 1, y, w)), write_over.plain, [made(8, N, D), y, w]
     found["rms_linear"] = (lambda x, w: rms_linear.rms_linear(x, w, 1e-3)), (lambda x, w: rms_linear.plain(x, w, 1e-3)), [y, made(6, D)]
+    for width in (D, N * D):
+        found[f"lane_gates {width}"] = (
+            (lambda x, w: (lambda z, same: (z, same * 1))(*rms_linear.lane_gates(x, w, 1e-3))),
+            (lambda x, w, k=width: (rms_linear.plain(x.movedim(0, -2) if k == D else x.movedim(0, -2).flatten(-2), w, 1e-3), x)),
+            [lanes, made(6, width)])
     found["sinkhorn"] = (lambda z: sinkhorn.sinkhorn(z, 4)), (lambda z: sinkhorn.plain(z, 4)), [made(*TOKENS, N, N)]
     found["sinkhorn floored"] = (lambda z: sinkhorn.sinkhorn(z, 4, 0.01)), (lambda z: sinkhorn.plain(z, 4, 0.01)), [made(*TOKENS, N, N)]
     found["gated_read"] = (lambda *a: gated_read.gated_read(*a, 1e-3)), (lambda *a: gated_read.plain(*a, 1e-3)), [
@@ -87,7 +92,7 @@ def test_far_logits_stay_finite() -> None:
 def test_half_precision_lanes_and_autocast() -> None:
     """Gates are float32 whatever the lanes are; a float32 stream stays float32 under autocast."""
     lanes, w = torch.randn(N, *TOKENS, D), torch.randn(*TOKENS, N)
-    z, same = rms_linear.rms_linear(lanes.bfloat16(), torch.randn(2, D), 1e-6)
+    z, same = rms_linear.lane_gates(lanes.bfloat16(), torch.randn(2, D), 1e-6)
     assert (z.dtype, same.dtype) == (torch.float32, torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
         x, kept = read_lanes.read_lanes(lanes, w)

@@ -40,7 +40,7 @@ class _ReadLanes(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, on: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if g is None:
-            return on, None
+            return None if on is None else on.clone(), None         # a tensor of its own, as what follows is
         lanes, weight = ctx.saved_tensors
         x, g = by_token(lanes), g.reshape(-1, 1, lanes.shape[-1])
         weights = for_tokens(weight.unsqueeze(-2), x).mT

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from skipway.ops._autocast import exact
 from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, in_rows, mm, mv, summed
 from skipway.ops._mode import owned, run
 
@@ -58,7 +57,10 @@ class _ReadMixRows(Function):
     @staticmethod
     def forward(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         rows = lanes.reshape(lanes.shape[0], -1)
-        return mv(rows.mT, weight).view(lanes.shape[1:]), _mixed(rows, matrix, lanes.shape[-1])
+        if not owned(rows):
+            return mv(rows.mT, weight).view(lanes.shape[1:]), mm(matrix, rows).view(len(rows), -1, lanes.shape[-1]).movedim(0, -2)
+        made = mm(torch.cat([weight.unsqueeze(0), matrix]), rows).view(len(rows) + 1, -1, lanes.shape[-1])
+        return _alone(made[0]).view(lanes.shape[1:]), _alone(made[1:].movedim(0, -2))
 
     setup_context = _ReadMix.setup_context
 
@@ -72,12 +74,6 @@ class _ReadMixRows(Function):
         return by_rows.view(lanes.shape), mv(rows, flat), mm(by_mixed, rows.mT)
 
 
-def _mixed(rows: Tensor, matrix: Tensor, dim: int) -> Tensor:
-    """(tokens, n, dim), with lanes first in memory; where it will be written over, no view, for autograd would copy it."""
-    n, tokens = matrix.shape[0], rows.shape[1] // dim
-    if not owned(rows):
-        return mm(matrix, rows).view(n, tokens, dim).movedim(0, -2)
-    made = rows.new_empty_strided((tokens, n, dim), (dim, tokens * dim, 1))
-    with exact(rows):
-        torch.mm(matrix, rows, out=made.movedim(-2, 0).view(n, -1))
-    return made
+def _alone(part: Tensor) -> Tensor:
+    """A part of one product's result that is no view to autograd, which would copy the mixed lanes before they are written over."""
+    return part.new_empty(0).set_(part.untyped_storage(), part.storage_offset(), part.shape, part.stride())

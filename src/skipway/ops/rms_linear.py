@@ -10,19 +10,28 @@ from skipway.ops._autocast import exact, product
 from skipway.ops._mode import again, owned, run
 
 
-def rms_linear(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """z_k = (x . weight_k) / sqrt(mean(x^2) + eps), and x itself.
+def rms_linear(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """z_k = (x . weight_k) / sqrt(mean(x^2) + eps).
 
-    x (..., width), weight (k, width). Gives z (..., k), in float32 at least: the normed x is never made, the products are divided. What goes on
-    with the second result instead of `x` brings both gradients of x to one place, where they are summed without a tensor of their own.
+    x (..., width), weight (k, width). Gives z (..., k), in float32 at least: the normed x is never made, the products are divided.
     """
-    z, _, same = run(_RmsLinear, x, weight, eps)
+    z: Tensor = run(_RmsLinear, x, weight, eps)[0]
+    return z
+
+
+def lane_gates(lanes: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """`rms_linear` of each lane, weight (k, dim), z (..., n, k), or of all lanes in a row, weight (k, n dim), z (..., k); and the lanes themselves.
+
+    lanes (n, ..., dim). The second result is for `read_mix` or `read_lanes` and for nobody else: it brings both gradients of the lanes to one place,
+    where in plain eager mode they are summed over the one that came of the read.
+    """
+    z, _, same = run(_LaneGates, lanes, weight, eps)
     return z, same
 
 
-def plain(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The same, the norm first."""
-    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() @ weight.mT, x
+def plain(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """`rms_linear`, the norm first."""
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() @ weight.mT
 
 
 def _wide(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -40,33 +49,70 @@ def _forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return z * scale, scale
 
 
+def _backward(ctx: Any, x: Tensor, weight: Tensor, z: Tensor, scale: Tensor, g: Tensor, on: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Gradients of x, added to `on`, over it where nothing forbids, and of the weight."""
+    if again():
+        z, scale = _forward(x, weight, ctx.eps)
+    wide, rows = _wide(x, weight)
+    scaled = g * scale
+    along = ((scaled * z).sum(-1, keepdim=True) * scale).reshape(-1, 1)
+    flat, scaled = wide.reshape(-1, x.shape[-1]), scaled.reshape(-1, g.shape[-1])
+    in_place = owned(x) and not torch.is_grad_enabled()
+    with exact(x):
+        if on is None:
+            by_x = scaled @ rows
+        else:
+            on = on.reshape(flat.shape).to(flat.dtype)
+            by_x = on.addmm_(scaled, rows) if in_place else torch.addmm(on, scaled, rows)
+        by_weight = scaled.mT @ flat
+    by_x = (by_x.addcmul_ if in_place else by_x.addcmul)(along, flat, value=-1 / x.shape[-1])
+    return by_x.to(x.dtype), by_weight.to(weight.dtype)
+
+
 class _RmsLinear(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        return *_forward(x, weight, eps), x.view_as(x)
+    def forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        return _forward(x, weight, eps)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        z, scale, _ = output
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]) -> None:
+        z, scale = output[:2]
         ctx.mark_non_differentiable(scale)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs[:2], z, scale)
         ctx.eps = inputs[2]
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, _: Any, on: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, g: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+        if g is None:
+            return None, None, None
+        x, weight, z, scale = ctx.saved_tensors
+        by_x, by_weight = _backward(ctx, x, weight, z, scale, g)
+        return by_x.view(x.shape), by_weight, None
+
+
+class _LaneGates(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(lanes: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+        return *_forward(_vectors(lanes, weight), weight, eps), lanes.view_as(lanes)
+
+    setup_context = _RmsLinear.setup_context
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, _: Any, on: Tensor | None) -> tuple[Tensor | None, ...]:
         if g is None:
             return on, None, None
-        x, weight, z, scale = ctx.saved_tensors
-        if again():
-            z, scale = _forward(x, weight, ctx.eps)
-        wide, rows = _wide(x, weight)
-        flat, scaled = wide.reshape(-1, x.shape[-1]), (g * scale).reshape(-1, g.shape[-1])
-        along = ((g * z).sum(-1, keepdim=True) * scale.square() / -x.shape[-1]).reshape(-1, 1)
-        with exact(x):
-            by_x = scaled @ rows if on is None else torch.addmm(on.reshape(flat.shape).to(flat.dtype), scaled, rows)
-            by_weight = scaled.mT @ flat
-        by_x = by_x.addcmul_(along, flat) if owned(x) else torch.addcmul(by_x, along, flat)
-        return by_x.view(x.shape).to(x.dtype), by_weight.to(weight.dtype), None
+        lanes, weight, z, scale = ctx.saved_tensors
+        x = _vectors(lanes, weight)
+        by_x, by_weight = _backward(ctx, x, weight, z, scale, g, None if on is None else _vectors(on, weight))
+        return by_x.view(*lanes.shape[1:-1], lanes.shape[0], lanes.shape[-1]).movedim(-2, 0), by_weight, None
+
+
+def _vectors(lanes: Tensor, weight: Tensor) -> Tensor:
+    """(..., n, dim), or (..., n dim) where the weight is of that width."""
+    tokens = lanes.movedim(0, -2)
+    return tokens if weight.shape[-1] == lanes.shape[-1] else tokens.flatten(-2)

@@ -8,8 +8,6 @@ from torch.autograd import Function
 
 from skipway.ops._mode import again, owned, run
 
-LOWEST = -80.0          # exp of it is a normal number in float32: no row or column can sum to zero
-
 
 def sinkhorn(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor:
     """M_0 = exp(logits); `iterations` times M <- M / its column sums, M <- M / its row sums.
@@ -18,8 +16,8 @@ def sinkhorn(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor
     (its row sums + f), and iterations - 1 times M <- M / (its column sums + f), M <- M / (its row sums + f).
 
     logits (..., n, n), rows first. Gives the last M: without a floor its rows sum to 1 exactly, its columns as well as the iterations made them.
-    Without a floor, entries more than 80 below the largest of their column count as 80 below. Under torch.compile it is one operation of the graph:
-    unrolled, its 4 * `iterations` steps a sublayer keep a compiler busy for minutes.
+    Without a floor it works on logarithms, where a division by sums is one log-softmax and no entry is too small. Under torch.compile it is one
+    operation of the graph: unrolled, its 2 * `iterations` steps a sublayer keep a compiler busy for minutes.
     """
     n = logits.shape[-1]
     moved = logits.reshape(-1, n, n).movedim(0, -1).contiguous()        # tokens last: sums over lanes are then adds of whole vectors
@@ -29,7 +27,7 @@ def sinkhorn(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor
 
 def plain(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor:
     """The same, under autograd's own hand."""
-    m = (logits - logits.amax(-2, keepdim=True).detach()).clamp(min=-torch.inf if floor else LOWEST).exp()
+    m = (logits - logits.amax(-2, keepdim=True).detach()).exp()
     m = m / m.sum(-2, keepdim=True) + floor
     m = m / (m.sum(-1, keepdim=True) + floor)
     for _ in range(iterations - 1):
@@ -39,28 +37,43 @@ def plain(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor:
 
 
 def _forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
-    """The last M, and what it was divided by at each step, (steps, n, tokens), columns and rows in turn; logits are (n, n, tokens)."""
-    m = logits.softmax(0) + floor if floor else (logits - logits.amax(0)).clamp(min=LOWEST).exp()
-    first = 1 if floor else 0                               # with a floor, the first division was the softmax's
-    if owned(logits) and not torch.is_grad_enabled():
+    """The last M, and what backward wants of each step: log M, (steps, n, n, tokens), or with a floor what M was divided by, (steps, n, tokens).
+    Logits are (n, n, tokens), and steps go over columns and rows in turn."""
+    in_place = owned(logits) and not torch.is_grad_enabled()
+    if not floor:
+        if in_place:
+            kept = logits.new_empty(2 * iterations, *logits.shape)
+            for k, step in enumerate(kept.unbind(0)):
+                logits = torch._log_softmax(logits, k % 2, False, out=step)
+            return logits.exp(), kept
+        steps = [logits]
+        for k in range(2 * iterations):
+            steps.append(steps[-1].log_softmax(k % 2))
+        return steps[-1].exp(), torch.stack(steps[1:])
+    m = logits.softmax(0) + floor                           # the first division
+    if in_place:
         sums = torch.ones(2 * iterations, *m.shape[1:], dtype=m.dtype, device=m.device)
-        for k, s in enumerate(_views(sums)[first:], first):
+        for k, s in enumerate(_views(sums)[1:], 1):
             torch.sum(m, k % 2, True, out=s)
-            m.div_(s.add_(floor) if floor else s)
+            m.div_(s.add_(floor))
         return m, sums
-    made = [torch.ones_like(m[0])] * first
-    for k in range(first, 2 * iterations):
+    made = [torch.ones_like(m[0])]
+    for k in range(1, 2 * iterations):
         s = m.sum(k % 2, keepdim=True) + floor
         m = m / s
         made.append(s.squeeze(k % 2))
     return m, torch.stack(made)
 
 
-def _backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
-    """Walks back over M_{t-1} = M_t s_t. With Q_t = M_t dM_t, each step is Q_{t-1} = Q_t - M_t sum(Q_t), and Q_0 is the gradient of the logits:
-    nothing is divided. With a floor the last step is the softmax's, whose M lacks the floor."""
-    steps = list(enumerate(_views(sums)))[1 if floor else 0:][::-1]
+def _backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
+    """Walks back over the steps. With Q_t = M_t dM_t, the gradient of log M_t, each step is Q_{t-1} = Q_t - M_t sum(Q_t), and Q_0 is the gradient of
+    the logits: nothing is divided. With a floor M_{t-1} = M_t s_t, and the last step is the softmax's, whose M lacks the floor."""
     q = m * g
+    if not floor:
+        for k, step in reversed(list(enumerate(kept.unbind(0)))):
+            q = torch._log_softmax_backward_data(q, step, k % 2, q.dtype)
+        return q
+    steps = list(enumerate(_views(kept)))[:0:-1]
     if owned(g) and not torch.is_grad_enabled():
         m, on = m.clone(), (torch.empty_like(m[:1]), torch.empty_like(m[:, :1]))
         for k, s in steps:
@@ -69,8 +82,6 @@ def _backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) 
     else:
         for k, s in steps:
             q, m = torch.addcmul(q, m, q.sum(k % 2, keepdim=True), value=-1), m * s
-    if not floor:
-        return torch.where(logits - logits.amax(0) < LOWEST, 0.0, q)
     q, start = q / m, m - floor
     q = start * q
     return q - start * q.sum(0)
@@ -94,16 +105,17 @@ class _Sinkhorn(Function):
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(inputs[0], *output)
+        ctx.iterations = inputs[1]
         ctx.floor = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, _: Any) -> tuple[Tensor | None, None, None]:
         if g is None:
             return None, None, None
-        logits, m, sums = ctx.saved_tensors
+        logits, m, kept = ctx.saved_tensors
         if again():
-            m, sums = _forward(logits, len(sums) // 2, ctx.floor)
-        return _backward(g, logits, m, sums, ctx.floor), None, None
+            m, kept = _forward(logits, ctx.iterations, ctx.floor)
+        return _backward(g, m, kept, ctx.floor), None, None
 
 
 @torch.library.custom_op("skipway::sinkhorn", mutates_args=())
@@ -113,21 +125,21 @@ def _opaque(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tens
 
 @_opaque.register_fake
 def _(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(logits), logits.new_empty(2 * iterations, *logits.shape[1:])
+    return torch.empty_like(logits), logits.new_empty(2 * iterations, *logits.shape[1 if floor else 0:])
 
 
 @torch.library.custom_op("skipway::sinkhorn_backward", mutates_args=())
-def _opaque_backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
-    return _backward(g, logits, m, sums, floor).contiguous()
+def _opaque_backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
+    return _backward(g, m, kept, floor).contiguous()
 
 
 @_opaque_backward.register_fake
-def _(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
-    return torch.empty_like(logits, memory_format=torch.contiguous_format)
+def _(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
+    return torch.empty_like(m, memory_format=torch.contiguous_format)
 
 
 def _gradient(ctx: Any, g: Tensor, _: Any) -> tuple[Tensor, None, None]:
-    return _opaque_backward(g, *ctx.saved_tensors, ctx.floor), None, None
+    return _opaque_backward(g, *ctx.saved_tensors[1:], ctx.floor), None, None
 
 
 _opaque.register_autograd(_gradient, setup_context=_Sinkhorn.setup_context)

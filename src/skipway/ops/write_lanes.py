@@ -48,4 +48,4 @@ def by_branch(g: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         return mv(rows.mT, weight).view(y.shape), mv(rows, y.reshape(-1))
     g = by_token(g)
     by_y = bmm(for_tokens(weight.unsqueeze(-2), g), g).view(y.shape)
-    return by_y, summed(bmm(g, y.reshape(-1, y.shape[-1], 1)), weight)
+    return by_y, summed(bmm(g, y.reshape(-1, 1, y.shape[-1]).mT), weight)

@@ -1,9 +1,9 @@
 """What schemes of several lanes share: how lanes are born and how they are left. Lanes are (n, ..., dim)."""
 
+import torch
 from torch import Tensor
 
 from skipway._errors import SchemeError
-from skipway.ops.rms_linear import rms_linear
 from skipway.schemes._base import Scheme
 
 
@@ -14,14 +14,9 @@ def born(x: Tensor, lanes: int, shared: bool = False) -> Tensor:
     return x.unsqueeze(-2).expand(*x.shape[:-1], lanes, -1).contiguous().movedim(-2, 0)
 
 
-def gated(lanes: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """`rms_linear` of each lane, weight (k, dim), z (..., n, k), or of all lanes in a row, weight (k, n dim), z (..., k); and the lanes."""
-    inner = lanes.movedim(0, -2)
-    if weight.shape[-1] == lanes.shape[-1]:
-        z, inner = rms_linear(inner, weight, eps)
-        return z, inner.movedim(-2, 0)
-    z, flat = rms_linear(inner.flatten(-2), weight, eps)
-    return z, flat.unflatten(-1, inner.shape[-2:]).movedim(-2, 0)
+def shifted(z: Tensor, alpha: Tensor, bias: Tensor, *sizes: int) -> Tensor:
+    """alpha_k z + bias, the k-th scale for the k-th group of `sizes` entries of z, (..., sum of sizes)."""
+    return torch.addcmul(bias, z, torch.cat([a.expand(size) for a, size in zip(alpha, sizes)]))
 
 
 def several(scheme: Scheme, lanes: int) -> int:

@@ -66,7 +66,7 @@ class AltUp(Scheme):
 
     def router_of(self, x: Tensor) -> Tensor:
         """m(x), (..., K)."""
-        return rms_linear(x, self.router * (self.router_gain / self.dim), self.eps)[0].tanh()
+        return rms_linear(x, self.router * (self.router_gain / self.dim), self.eps).tanh()
 
     def enter(self, x: Tensor) -> State:
         if not self.project:

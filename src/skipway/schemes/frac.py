@@ -48,7 +48,7 @@ class Frac(Scheme):
         """Y and A to fraction j from fraction i (m, m), b (m,), each behind the token's axes where they are dynamic."""
         if not self.dynamic:
             return self.reader.mT, self.mixer.mT, self.write_weight
-        gates = rms_linear(stream.movedim(0, -2), self.gates, self.eps)[0].tanh()
+        gates = rms_linear(stream.movedim(0, -2), self.gates, self.eps).tanh()
         reader, mixer = (gates[..., :-1] * self.read_scale).chunk(2, -1)
         return (self.reader + reader).mT, (self.mixer + mixer).mT, self.write_weight + gates[..., -1] * self.write_scale
 

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from skipway.ops.read_mix import read_mix
+from skipway.ops.rms_linear import lane_gates
 from skipway.ops.write_over import write_over
 from skipway.schemes._base import Scheme, Traffic
-from skipway.schemes._lanes import born, gated, one_of, several
+from skipway.schemes._lanes import born, one_of, several
 
 
 class Hyper(Scheme):
@@ -53,7 +54,7 @@ class Hyper(Scheme):
         mixer: Tensor = self.mixer
         b: Tensor = self.write_weight
         if self.dynamic:
-            z, stream = gated(stream, self.gates, self.eps)
+            z, stream = lane_gates(stream, self.gates, self.eps)
             gates = z.tanh()
             moving = gates[..., :-1] * self.read_scale
             a, mixer, b = a + moving[..., 0], mixer + moving[..., 1:], b + gates[..., -1] * self.write_scale

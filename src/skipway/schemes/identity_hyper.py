@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from skipway.ops.read_lanes import read_lanes
+from skipway.ops.rms_linear import lane_gates
 from skipway.ops.write_lanes import write_lanes
 from skipway.schemes._base import Scheme, Traffic
-from skipway.schemes._lanes import born, gated, one_of, several
+from skipway.schemes._lanes import born, one_of, several, shifted
 
 LEAST = 1e-6            # of a gate, as in the released model
 
@@ -48,11 +49,10 @@ class IdentityHyper(Scheme):
         return born(x, self.lanes)
 
     def read(self, stream: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        z, lanes = gated(stream, self.phi, self.eps)
-        p, q = z.chunk(2, -1)
-        (s_p, s_q), (c_p, c_q) = self.alpha, self.bias.chunk(2)
-        x, lanes = read_lanes(lanes, (p * s_p + c_p).sigmoid() + LEAST)
-        return self.norm(x), (lanes, 2 * (q * s_q + c_q).sigmoid() + LEAST)
+        z, lanes = lane_gates(stream, self.phi, self.eps)
+        p, q = shifted(z, self.alpha, self.bias, self.lanes, self.lanes).sigmoid().chunk(2, -1)
+        x, lanes = read_lanes(lanes, p + LEAST)
+        return self.norm(x), (lanes, 2 * q + LEAST)
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         lanes, q = memo
@@ -61,5 +61,5 @@ class IdentityHyper(Scheme):
     def leave(self, stream: Tensor) -> Tensor:
         if not self.gated:
             return stream.mean(0)
-        z, lanes = gated(stream, self.leave_phi, self.eps)
+        z, lanes = lane_gates(stream, self.leave_phi, self.eps)
         return read_lanes(lanes, (z * self.leave_alpha + self.leave_bias).sigmoid() + LEAST)[0]

@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from skipway._errors import SchemeError
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.read_mix import read_mix
+from skipway.ops.rms_linear import lane_gates
 from skipway.ops.sinkhorn import sinkhorn
 from skipway.ops.write_over import write_over
 from skipway.schemes._base import Scheme, Traffic
-from skipway.schemes._lanes import born, gated, one_of, several
+from skipway.schemes._lanes import born, one_of, several, shifted
 
 
 class ManifoldHyper(Scheme):
@@ -62,12 +63,13 @@ class ManifoldHyper(Scheme):
 
     def read(self, stream: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         n = self.lanes
-        z, lanes = gated(stream, self.phi, self.eps)
-        (p, q, r), (c_p, c_q, c_r), (s_p, s_q, s_r) = z.split([n, n, n * n], -1), self.bias.split([n, n, n * n]), self.alpha
-        logits = (r * s_r + c_r).unflatten(-1, (n, n))
+        z, lanes = lane_gates(stream, self.phi, self.eps)
+        gates, logits = shifted(z, self.alpha, self.bias, n, n, n * n).split([2 * n, n * n], -1)
+        p, q = gates.sigmoid().chunk(2, -1)
+        logits = logits.unflatten(-1, (n, n))
         mixer = sinkhorn(logits.mT if self.transposed else logits, self.iterations, self.floor)
-        x, mixed = read_mix(lanes, (p * s_p + c_p).sigmoid() + self.floor, mixer)
-        return self.norm(x), (mixed, 2 * (q * s_q + c_q).sigmoid())
+        x, mixed = read_mix(lanes, p + self.floor if self.floor else p, mixer)
+        return self.norm(x), (mixed, 2 * q)
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         mixed, q = memo
@@ -76,5 +78,5 @@ class ManifoldHyper(Scheme):
     def leave(self, stream: Tensor) -> Tensor:
         if not self.gated:
             return stream.mean(0)
-        z, lanes = gated(stream, self.leave_phi, self.eps)
+        z, lanes = lane_gates(stream, self.leave_phi, self.eps)
         return read_lanes(lanes, (z * self.leave_alpha + self.leave_bias).sigmoid() + self.floor)[0]

@@ -107,7 +107,7 @@ class _Sums(nn.Module):
         """One sum for each way, (..., dim)."""
         weights = self.static
         if self.dynamic:
-            hidden = F.gelu(rms_linear(newest, self.w1, self.eps)[0])
+            hidden = F.gelu(rms_linear(newest, self.w1, self.eps))
             weights = product(hidden, self.w2.to(hidden.dtype).mT).unflatten(-1, weights.shape) + weights
         sums = mix(torch.stack(states), weights)
         return tuple(sums) if self.norm is None else tuple(newest + norm(x) for norm, x in zip(self.norm, sums))
