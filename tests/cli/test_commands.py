@@ -66,6 +66,17 @@ def test_version_and_help_as_a_process() -> None:
     assert told.returncode == 0 and all(name in told.stdout for name in _registry.names("skipway.cli"))
 
 
+def test_the_help_cuts_nothing_short() -> None:
+    told = CliRunner().invoke(app, ["--help"], terminal_width=80).stdout
+    assert "..." not in told.partition("Commands:")[2] and "\u2026" not in told and max(map(len, told.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("option", ["seeds N", "steps N", "depth N[,N...]", "width N[,N...]", "lr X[,X...]"])
+def test_the_help_of_compare_says_what_an_option_takes(option: str) -> None:
+    told = CliRunner().invoke(app, ["compare", "--help"], terminal_width=100).stdout
+    assert f"--{option} " in told and "--debug" in told and "<str>" not in told.partition("Options:")[2]
+
+
 def test_a_bad_target_as_a_process() -> None:
     done = skipway("check", "raises.py:net")
     assert (done.returncode, done.stdout) == (2, "")

@@ -36,6 +36,12 @@ def test_dry_run_prints_the_plan_and_starts_nothing(tmp_path: pathlib.Path, monk
     assert "baseline" in rows["pre_norm"] and "100%" in rows["highway"] and "hyper:lanes=2" in rows and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("variants", "told"), [("pre_norm,highway", False), ("pre_norm,deepnorm", True)])
+def test_the_plan_says_what_a_start_of_its_own_is(variants: str, told: bool) -> None:
+    _, said, _ = skipway(TASK, *SMALL, "--variants", variants, "--dry-run")
+    assert ("starts equal below 100 %: " in said) is told and said.count("starts equal") == 1 + told
+
+
 def test_a_study_from_the_command_line(tmp_path: pathlib.Path) -> None:
     out = tmp_path / "s"
     code, said, told = skipway(TASK, *SMALL, "--seeds", 2, "--out", out)

@@ -20,12 +20,20 @@ def text(plan: "Plan", engine: str | None = None) -> str:
         share = "baseline" if arm.baseline else f"{arm.paired / arm.shared:.0%} of {arm.shared:,}" if arm.shared else "nothing shared"
         rows.append([plain(arm.name), str(arm.depth), str(arm.width), f"{arm.parameters:,}", f"{arm.flops / 1e9:.3g}", f"{1000 * arm.seconds:.3g}",
                      str(arm.steps), ", ".join(f"{lr:g}" for lr in plan.rates[arm.name]), share])
-    notes = [f"  note on {plain(arm.name)}: {plain(n, 500)}" for arm in plan.arms for n in arm.notes]
+    notes = _own_start(plan) + [f"  note on {plain(arm.name)}: {plain(n, 500)}" for arm in plan.arms for n in arm.notes]
     head = f"task {plain(str(plan.study.task), 200)}, seeds {plan.seeds[0]} to {plan.seeds[-1]}"
     more = f", then one seed more at a time until decided, at most {plan.study.max_seeds}" if plan.study.until_decided else ""
     many = len(plan.trials)
     time = f"{many} trials, {plan.workers} at once: about {duration(plan.seconds)}{' until the first look' if more else ''}"
     return "\n".join([*_claim(plan), head + more, table(rows), *notes, time, *_engine(plan, engine), ""])
+
+
+def _own_start(plan: "Plan") -> list[str]:
+    """What a share below 100 % says."""
+    if all(arm.paired == arm.shared for arm in plan.arms if arm.shared):
+        return []
+    return ["  starts equal below 100 %: of the parameters that both it and the baseline have, by name and shape, the variant starts the rest in its "
+            "own way"]
 
 
 def _engine(plan: "Plan", engine: str | None) -> list[str]:

@@ -16,62 +16,72 @@ if TYPE_CHECKING:
 
 Text = str | None
 Path = pathlib.Path | None
-MANY = "; several, with commas, make it a factor"
+MANY = "; several make it a factor"
+COUNT, COUNTS, VALUE, NAME = "N", "N[,N...]", "X", "NAME"      # what stands for a value in the help
+
+
+def _text(metavar: str, help: str) -> Any:
+    return typer.Option(metavar=metavar, help=help)
 
 
 def command(
     task: Annotated[Text, typer.Argument(help="copy, recall, induction, modular, text, digits, mlp_depth, name:key=value, file.py:task, or a study "
                                          "file (.yaml).")] = None,
-    preset: Annotated[Text, typer.Option(help="A known fact put to the test, in place of TASK: classroom, deepnorm, degradation, highway, lanes, "
-                                         "rezero or warmup. Prints the claim, its source, and whether it held.")] = None,
-    variants: Annotated[Text, typer.Option(help="Schemes with options, models, or file.py:factory, as in pre_norm,hyper:lanes=4,gpt2:scheme=rezero. "
-                                           "The first is the baseline. Default: none:normed=true,pre_norm, which differ in the skip alone.")] = None,
-    baseline: Annotated[Text, typer.Option(help="The variant that the others are compared with.")] = None,
-    seeds: Annotated[Text, typer.Option(help="Number of seeds. Default 3.")] = None,
-    lr: Annotated[Text, typer.Option(help="The grid of learning rates, as in 3e-4,1e-3,3e-3; every variant gets all of it.")] = None,
-    steps: Annotated[Text, typer.Option(help="Training steps.")] = None,
-    depth: Annotated[Text, typer.Option(help=f"Blocks{MANY}.")] = None,
-    width: Annotated[Text, typer.Option(help=f"Width of the stream{MANY}.")] = None,
-    heads: Annotated[Text, typer.Option(help="Heads of attention.")] = None,
-    norm: Annotated[Text, typer.Option(help=f"layer_norm or rms_norm{MANY}.")] = None,
-    warmup: Annotated[Text, typer.Option(help=f"Steps of warm-up{MANY}.")] = None,
-    init: Annotated[Text, typer.Option(help=f"lecun, xavier, he or small{MANY}.")] = None,
-    dtype: Annotated[Text, typer.Option(help=f"float32, float64 or bfloat16 (autocast){MANY}.")] = None,
-    batch: Annotated[Text, typer.Option(help=f"Rows a step{MANY}.")] = None,
-    optimizer: Annotated[Text, typer.Option(help=f"adamw, sgd or muon{MANY}.")] = None,
-    schedule: Annotated[Text, typer.Option(help="constant, cosine or linear.")] = None,
-    weight_decay: Annotated[Text, typer.Option(help="Of the matrices.")] = None,
-    clip: Annotated[Text, typer.Option(help="Largest gradient norm, or none. Default 1.")] = None,
-    match: Annotated[Text, typer.Option(help="params (adjusts the width), flops or time (adjust the steps) to the baseline's.")] = None,
-    evaluate: Annotated[Text, typer.Option(help="Steps between held-out evaluations.")] = None,
-    probes: Annotated[Text, typer.Option(help="How often the depth is measured, evenly spread. Default 3.")] = None,
-    measure: Annotated[Text, typer.Option(help="Further numbers at the probed steps: update, branch_update, composite_gain.")] = None,
-    checkpoint: Annotated[Text, typer.Option(help="Steps between checkpoints.")] = None,
-    threshold: Annotated[Text, typer.Option(help="Held-out loss that counts as learned. Default: half of a blind guess's.")] = None,
-    alpha: Annotated[Text, typer.Option(help="Rate of false verdicts. Default 0.05.")] = None,
+    preset: Annotated[Text, _text(NAME, "A known fact put to the test, in place of TASK: classroom, deepnorm, degradation, highway, lanes, "
+                                  "rezero or warmup. Prints the claim, its source, and whether it held.")] = None,
+    variants: Annotated[Text, _text("NAME[,NAME...]", "Schemes with options, models, or file.py:factory, as in "
+                                    "pre_norm,hyper:lanes=4,gpt2:scheme=rezero. The first is the baseline. Default: "
+                                    "none:normed=true,pre_norm, which differ in the skip alone.")] = None,
+    baseline: Annotated[Text, _text(NAME, "The variant that the others are compared with. Default: the first.")] = None,
+    seeds: Annotated[Text, _text(COUNT, "Number of seeds. Default: 3.")] = None,
+    lr: Annotated[Text, _text("X[,X...]", "The grid of learning rates, as in 3e-4,1e-3,3e-3; every variant gets all of it. Default: the "
+                              "task's.")] = None,
+    steps: Annotated[Text, _text(COUNT, "Training steps. Default: the task's.")] = None,
+    depth: Annotated[Text, _text(COUNTS, f"Blocks{MANY}. Default: the task's.")] = None,
+    width: Annotated[Text, _text(COUNTS, f"Width of the stream{MANY}. Default: the task's.")] = None,
+    heads: Annotated[Text, _text(COUNT, "Heads of attention. Default: the task's.")] = None,
+    norm: Annotated[Text, _text("NAME[,NAME]", f"layer_norm or rms_norm{MANY}. Default: layer_norm.")] = None,
+    warmup: Annotated[Text, _text(COUNTS, f"Steps of warm-up{MANY}. Default: the task's share of the steps.")] = None,
+    init: Annotated[Text, _text("NAME[,NAME...]", f"lecun, xavier, he or small{MANY}. Default: the task's.")] = None,
+    dtype: Annotated[Text, _text("NAME[,NAME...]", f"float32, float64 or bfloat16 (autocast){MANY}. Default: float32.")] = None,
+    batch: Annotated[Text, _text(COUNTS, f"Rows a step{MANY}. Default: the task's.")] = None,
+    optimizer: Annotated[Text, _text("NAME[,NAME...]", f"adamw, sgd or muon{MANY}. Default: adamw.")] = None,
+    schedule: Annotated[Text, _text(NAME, "constant, cosine or linear. Default: cosine.")] = None,
+    weight_decay: Annotated[Text, _text(VALUE, "Of the matrices. Default: the task's.")] = None,
+    clip: Annotated[Text, _text(VALUE, "Largest gradient norm, or none. Default: 1.")] = None,
+    match: Annotated[Text, _text(NAME, "params (adjusts the width), flops or time (adjust the steps) to the baseline's. Default: nothing is "
+                                 "adjusted.")] = None,
+    evaluate: Annotated[Text, _text(COUNT, "Steps between held-out evaluations. Default: a twentieth of all.")] = None,
+    probes: Annotated[Text, _text(COUNT, "How often the depth is measured, evenly spread. Default: 3.")] = None,
+    measure: Annotated[Text, _text("NAME[,NAME...]", "Further numbers at the probed steps: update, branch_update, composite_gain.")] = None,
+    checkpoint: Annotated[Text, _text(COUNT, "Steps between checkpoints. Default: a fifth of all.")] = None,
+    threshold: Annotated[Text, _text(VALUE, "Held-out loss that counts as learned. Default: half of a blind guess's.")] = None,
+    alpha: Annotated[Text, _text(VALUE, "Rate of false verdicts. Default: 0.05.")] = None,
     until_decided: Annotated[bool, typer.Option("--until-decided", help="Add seeds until all is decided; the error rate holds.")] = False,
-    max_seeds: Annotated[Text, typer.Option(help="Most seeds of --until-decided. Default 20.")] = None,
-    model: Annotated[Text, typer.Option(help="A model, as skipway check takes it (hf:PATH, file.py:make): base is that model as a variant, "
-                                        "base+rezero, base+lanes:scheme=mhc the same with its joins rewired.")] = None,
-    data: Annotated[Text, typer.Option(help="A file of one's own, for the task text.")] = None,
-    device: Annotated[Text, typer.Option(help="cpu or cuda.")] = None,
-    engine: Annotated[Text, typer.Option(help="local (processes of this machine, the default), together (the seeds of one variant as one stack in a "
-                                         "process: faster for small steps), ray (a cluster), or another that is installed.")] = None,
-    ray_address: Annotated[Text, typer.Option(help="With --engine ray: the running cluster, as in auto or head:6379. Default: a cluster of this "
-                                              "machine, started and stopped.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Trials at once. Default: one a core of the machine, or of the cluster.", min=1)] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the study. Default: compare-TASK.")] = None,
-    resume: Annotated[Path, typer.Option(help="Go on with the study of this folder.")] = None,
+    max_seeds: Annotated[Text, _text(COUNT, "Most seeds of --until-decided. Default: 20.")] = None,
+    model: Annotated[Text, _text("TARGET", "A model, as skipway check takes it (hf:PATH, file.py:make): base is that model as a variant, "
+                                 "base+rezero, base+lanes:scheme=mhc the same with its joins rewired.")] = None,
+    data: Annotated[Text, _text("FILE", "A file of one's own, for the task text.")] = None,
+    device: Annotated[Text, _text(NAME, "cpu or cuda. Default: cpu.")] = None,
+    engine: Annotated[Text, _text(NAME, "local (processes of this machine), together (the seeds of one variant as one stack in a process: faster for "
+                                  "small steps), ray (a cluster), or another that is installed. Default: local.")] = None,
+    ray_address: Annotated[Text, _text("ADDRESS", "With --engine ray: the running cluster, as in auto or head:6379. Default: a cluster of this "
+                                       "machine, started and stopped.")] = None,
+    workers: Annotated[int | None, typer.Option(metavar=COUNT, min=1, help="Trials at once. Default: one a core of the machine, or of the "
+                                                "cluster.")] = None,
+    out: Annotated[Path, _text("DIR", "Folder of the study. Default: compare-TASK.")] = None,
+    resume: Annotated[Path, _text("DIR", "Go on with the study of this folder.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="With --resume: run failed trials again, too.")] = False,
-    report: Annotated[Path, typer.Option(help="Write the report of this folder's study again.")] = None,
+    report: Annotated[Path, _text("DIR", "Write the report of this folder's study again.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and stop.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Start although it will take more than an hour.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report's record as JSON on stdout, all else on stderr.")] = False,
     debug: Annotated[bool, typer.Option(help="Print tracebacks.")] = False,
 ) -> None:
-    """Train variants that differ in one thing, and say which is better, or that no difference was shown.
+    """Train variants that differ in one thing, and say which is better.
 
-    With --preset: a study whose claim and thresholds are fixed; whether it held is printed, and the exit status is 0 either way.
+    Where no difference was shown, it says that. With --preset: a study whose claim and thresholds are fixed; whether it held is printed, and the
+    exit status is 0 either way.
 
     Runs the Python code of a file.py variant or task. Exit status: 0 done, 1 a trial failed, 2 not run, 130 stopped (with the line that goes on).
     """

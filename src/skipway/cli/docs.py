@@ -29,9 +29,10 @@ def command(
     address: Annotated[bool, typer.Option("--path", help="Print where the first page lies and stop: it can be opened from there, too.")] = False,
     debug: Annotated[bool, typer.Option(help="Print tracebacks.")] = False,
 ) -> None:
-    """Show the documentation: serve the built site on the loopback address, which only this machine reaches, and open it in a browser.
+    """Show the documentation in a browser, from this machine alone.
 
-    The pages ask for nothing outside, search included. The site is built by `python docs/build.py` in a checkout. Ends with Ctrl-C.
+    Serves the built site on the loopback address, which only this machine reaches. The pages ask for nothing outside, search included. The site is
+    built by `python docs/build.py` in a checkout. Ends with Ctrl-C.
     """
     with one_line(debug):
         folder = found(site)

@@ -31,7 +31,9 @@ def command(
     mode: Annotated[str, typer.Option(help="eval or train: the mode the model is put in.")] = "eval",
     debug: Annotated[bool, typer.Option(help="Print tracebacks.")] = False,
 ) -> None:
-    """Draw the residual wiring of a model: streams as lines, branches, norms and scales where they are, findings in place.
+    """Draw the residual wiring of a model.
+
+    Streams are lines, branches, norms and scales stand where they are, findings beside what they speak of.
 
     Runs the target's own Python code, as a test runner does. Exit status: 0 drawn, whatever was found; 2 it could not be.
     """

@@ -42,10 +42,10 @@ def command(
     output: Annotated[pathlib.Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
     debug: Annotated[bool, typer.Option(help="Print tracebacks.")] = False,
 ) -> None:
-    """Measure the stream, the branches and the gradient at each join of a model, on one batch.
+    """Measure stream, branches and gradient at each join of a model.
 
-    Runs the target's own Python code, as a test runner does. Exit status: 0 measured, 2 not; with --find-nonfinite 0 where everything is
-    finite and 1 where something is not.
+    On one batch, real or random. Runs the target's own Python code, as a test runner does. Exit status: 0 measured, 2 not; with --find-nonfinite 0
+    where everything is finite and 1 where something is not.
     """
     with one_line(debug):
         from skipway.report._probe import check_format, formats
