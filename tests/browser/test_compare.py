@@ -60,6 +60,17 @@ def test_the_verdict_is_on_the_first_screen(browser: Browser, pages: dict[str, p
     assert found[1:4] == [["worse", "none:normed=true", "pre_norm"], True, "error"] and " ".join(found[4].split()) == f"Worse {sentence}"
 
 
+@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_names_in_a_legend_are_whole_with_their_values(browser: Browser, pages: dict[str, pathlib.Path], width: int) -> None:
+    browser.open(pages["small"], width=width)
+    broken = browser.run("""
+        document.querySelectorAll('svg[role=slider]').forEach((one) => one.dispatchEvent(new KeyboardEvent('keydown', {key: 'End'})));
+        const cut = (e) => e.scrollWidth > e.clientWidth + 1 || e.getClientRects().length > 1 || e.offsetHeight > 30;
+        return [...document.querySelectorAll('.legend .who')].filter(cut).map((e) => e.outerHTML);
+    """)
+    assert broken == []
+
+
 def reading(browser: Browser, figure: str) -> dict[str, Any]:
     found: dict[str, Any] = browser.run("""
         const figure = document.getElementById(arguments[0]), svg = figure.querySelector('svg.chart');
