@@ -10,6 +10,7 @@ Exit status 1 where a scheme is further than the tolerance from its law.
 """
 
 import argparse
+import itertools
 import math
 import pathlib
 import sys
@@ -69,6 +70,11 @@ LAWS: dict[str, Law] = {
     "depth_mup": Law("(1 + 1/S)^(S/2), towards sqrt(e)", lambda s: (1 + 1 / s) ** (s / 2)),
     "attention_residual": Law("1 / sqrt(S + 1)", lambda s: 1 / root(s)),
 }
+
+SHOWN = {"pre_norm, sandwich": ("pre_norm", "sandwich"), "mix_norm": ("mix_norm",), "layer_norm_scaling": ("layer_norm_scaling",),
+         "depth_mup": ("depth_mup",), "gpt2_init": ("gpt2_init",), "post_norm, deepnorm, rezero: 1": ("post_norm", "deepnorm", "rezero"),
+         "attention_residual": ("attention_residual",)}           # lines of the picture: schemes of one law
+COLORS = ("#1f5fbf", "#9a5b00", "#2e7d32", "#b3261e", "#6a4fb0", "#6d4c41", "#a83a72")
 
 
 class Linear(nn.Linear):
@@ -152,25 +158,41 @@ def write(rows: dict[str, tuple[list[float], list[float]]], options: argparse.Na
 
 
 def draw(rows: dict[str, tuple[list[float], list[float]]]) -> None:
-    """Measured points on the laws' lines, stream on the left, gradient on the right."""
+    """Measured points on the laws' lines, stream on the left, gradient on the right; each law is named once, at the end of its line."""
     import matplotlib
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "skipway"
+    matplotlib.rcParams.update({"svg.hashsalt": "skipway", "font.size": 11})
     from matplotlib import pyplot
-    shown = ("pre_norm", "sandwich", "post_norm", "deepnorm", "layer_norm_scaling", "mix_norm", "gpt2_init", "depth_mup", "attention_residual",
-             "rezero")
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(9.6, 4.4), sharey=True, layout="constrained")
     for which, (axis, title) in enumerate(zip(axes, ("RMS of the last state", "RMS of the gradient at the input"))):
-        for k, name in enumerate(n for n in shown if n in rows):
-            law = LAWS[name]
-            axis.plot(DEPTHS, [law.size(s) for s in DEPTHS], color=f"C{k}", linewidth=1)
-            axis.plot(DEPTHS, rows[name][which], "o", color=f"C{k}", markersize=4, label=name)
-        axis.set(xscale="log", yscale="log", xlabel="sublayers", title=title, xticks=DEPTHS)
+        for k, names in enumerate(SHOWN.values()):
+            law = LAWS[names[0]]
+            axis.plot(DEPTHS, [law.size(s) for s in DEPTHS], color=COLORS[k], linewidth=1)
+            for name in names:
+                axis.plot(DEPTHS, rows[name][which], "o", color=COLORS[k], markersize=4)
+        axis.set(xscale="log", yscale="log", xlabel="sublayers S", xticks=DEPTHS, yticks=(0.1, 1, 10))
+        axis.set_title(title, fontsize=12)
         axis.set_xticklabels([str(s) for s in DEPTHS])
+        axis.set_yticklabels(["0.1", "1", "10"])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
-    axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.02, 0.5))
+    ends = [LAWS[names[0]].size(DEPTHS[-1]) for names in SHOWN.values()]
+    for k, (label, at) in enumerate(zip(SHOWN, apart(ends, 1.36))):
+        axes[1].annotate(label, (DEPTHS[-1], ends[k]), xytext=(DEPTHS[-1] * 1.32, at), color=COLORS[k], va="center", annotation_clip=False,
+                         arrowprops={"arrowstyle": "-", "color": COLORS[k], "linewidth": 0.6, "shrinkA": 1, "shrinkB": 3})
     figure.savefig(DOCS / "laws.svg", metadata={"Date": None})
+
+
+def apart(ends: list[float], least: float) -> list[float]:
+    """Heights of labels, in the order of their lines' ends and at least a factor of `least` from one another."""
+    order = sorted(range(len(ends)), key=lambda k: ends[k])
+    made = list(ends)
+    for _ in range(200):
+        for low, high in itertools.pairwise(order):
+            short = least / (made[high] / made[low])
+            if short > 1:
+                made[low], made[high] = made[low] / math.sqrt(short), made[high] * math.sqrt(short)
+    return made
 
 
 if __name__ == "__main__":
