@@ -36,6 +36,7 @@ FOLDER = ROOT / "docs" / "learn"
 KEPT = ROOT / "build" / "lessons"           # executed notebooks by the hash of what they depend on
 LONGEST = 300                               # seconds that one cell may take
 TITLE = re.compile(r"^# # (.+)$", re.M)
+ADDRESS = re.compile(r"[\w.]+ (?:object )?at 0x[0-9a-f]{6,}")
 _DONE: dict[pathlib.Path, "Lesson"] = {}     # of this process
 
 
@@ -123,6 +124,9 @@ def page(path: pathlib.Path, book: Any, seconds: float = 0.0) -> Lesson:
 
 
 def _kept(lesson: Lesson, number: int, index: int, text: str) -> str:
+    found = ADDRESS.search(text)
+    if found:
+        raise LessonError(f"{lesson.name}.py, cell {number}: it shows an address, {found[0]}; end the cell with `_ = ...`")
     key = f"{lesson.name}-{number}-{index}"
     lesson.parts[key] = text
     return f'<div data-output="{key}"></div>'

@@ -20,7 +20,7 @@ from torch import nn
 import skipway
 
 # %%
-torch.manual_seed(0)
+_ = torch.manual_seed(0)
 
 # %% [markdown]
 # ## Highway networks: the gated ancestor

@@ -26,7 +26,7 @@ from skipway.report import svg
 INK = plt.rcParams["text.color"]
 
 # %%
-torch.manual_seed(0)
+_ = torch.manual_seed(0)
 
 # %% [markdown]
 # ## How to read one
@@ -77,7 +77,7 @@ assert (site.placement, site.norm, site.shortcut, site.gain) == ("pre", "RMSNorm
 # %% [markdown]
 # ## The systems
 #
-# One row a stream. *Sites* counts the adds of the tiny model.
+# One row a stream.
 
 # %%
 wirings: dict[str, skipway.Wiring] = {}
@@ -115,8 +115,10 @@ table = Shown(
     "<table><thead><tr>" + "".join(f'<th scope="col">{h}</th>' for h in HEAD) + f"</tr></thead><tbody>{body}</tbody></table>",
     "\n".join(" | ".join(row) for row in (HEAD, *rows)),
 )
-print(table)
 table
+
+# %% tags=["hide"]
+print(table)  # for those who run this file in a terminal
 
 # %%
 by_system = {row[0]: row for row in rows}
@@ -179,8 +181,10 @@ drawn = Shown(
     f'<style>{svg.style(dark=True)}</style><div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{figures}</div>',
     "\n\n".join(f"{name}: {told}\n{wirings[name].draw()}" for name, told in chosen.items()),
 )
-print(drawn)
 drawn
+
+# %% tags=["hide"]
+print(drawn)
 
 # %% [markdown]
 # ## How many adds the real sizes have

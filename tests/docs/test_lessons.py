@@ -15,6 +15,8 @@ import _figures  # noqa: E402
 import _lessons  # noqa: E402
 import _maths  # noqa: E402
 import _quiz  # noqa: E402
+import jupytext  # noqa: E402
+import nbformat  # noqa: E402
 
 LESSON = '''# %% [markdown]
 # # Trial
@@ -85,6 +87,21 @@ def test_a_lesson_that_cannot_run_is_refused_before_it_does(text: str, part: str
     monkeypatch.setattr(_lessons, "_execute", lambda book, path: 0.0)
     with pytest.raises((_lessons.LessonError, ValueError), match=part):
         _lessons.run(written(kept, text))
+
+
+def test_an_output_that_shows_an_address_is_refused(tmp_path: pathlib.Path) -> None:
+    """It is another one in each build, and tells a reader nothing."""
+    path = written(tmp_path, "# %% [markdown]\n# # T\n# %%\nshown\n")
+    book = jupytext.read(path, fmt="py:percent")
+    cell = book.cells[-1]
+    for text, wrong in (("<torch._C.Generator at 0x7f02>", False), ("<torch._C.Generator at 0x7fee27944810>", True), ("0x7fee27944810", False),
+                        ("<function f at 0x7fee27944810>", True), ("<a.B object at 0x7fee27944810>", True)):
+        cell.outputs = [nbformat.v4.new_output("execute_result", {"text/plain": text})]
+        if wrong:
+            with pytest.raises(_lessons.LessonError, match=r"01-trial.py, cell 1: it shows an address"):
+                _lessons.page(path, book)
+        else:
+            assert _lessons.page(path, book).parts
 
 
 def test_a_check_is_a_form_that_the_keyboard_can_fill() -> None:
