@@ -29,9 +29,7 @@ RULES: dict[str, str] = {
     "none": "no skip: y = F(x)", "plain": "skip, no norm: x + F(x)", "post_norm": "post-norm: N(x + F(x))", "pre_norm": "pre-norm: x + F(N(x))",
     "output_norm": "output norm: x + N(F(x))", "sandwich": "sandwich: x + N(F(N(x)))", "deepnorm": "DeepNorm: N(alpha x + F(x))",
     "rezero": "ReZero: x + a F(x), a = 0", "layer_scale": "LayerScale: x + g * F(N(x)), g small", "hyper": "hyper-connections, 4 lanes"}
-STARTS: dict[str, str] = {
-    "unit": "each matrix keeps the size: N(0, 1 / fan-in)", "gpt2": "N(0, 0.02), last matrix of a branch over sqrt(sublayers)",
-    "large": "twice too large: N(0, 4 / fan-in)", "zero": "last matrix of each branch zero"}
+STARTS = {"unit": "keeps the size", "gpt2": "as in GPT-2", "large": "twice too large", "zero": "last matrix zero"}     # the page says which each is
 DIGITS = 6
 
 

@@ -1,4 +1,5 @@
-"""Hooks of mkdocs: pages made of code, what is found by its name, links out of docs/, maths, drawings, and the version that each page states."""
+"""Hooks of mkdocs: pages made of code, what is found by its name, links out of docs/, names of files, maths, drawings, room for wide tables, and the
+version that each page states."""
 
 import importlib.metadata
 import os
@@ -23,8 +24,15 @@ ONLY = "SKIPWAY_DOCS_LESSON"                # builds one lesson alone
 OUTSIDE = re.compile(r"(\]\()((?:\.\./)+)([^)#\s]+)")
 OUTPUT = re.compile(r'<div data-output="([^"]+)"></div>')
 TABLE = re.compile(r"<table(?P<attrs>[^>]*)>.*?</table>", re.S)
+CELL_CODE = re.compile(r"(?<=<code>)[^<]{30,}(?=</code>)")
 PRE = re.compile(r"<pre(?![^>]*tabindex)")
 RULE = re.compile(r"^<!-- rule: (\S+) -->$", re.M)
+NAMED = re.compile(r"^<!-- file: (\S+) -->\n```(\w+)$", re.M)        # a block of code that is a file
+LISTED = "<!-- pages -->"                   # where the pages of a folder are listed
+HEADING = re.compile(r"^# (.+)$", re.M)
+ROW = re.compile(r"^\|[-:| ]+\|$", re.M)
+HEADS = re.compile(r"<thead>.*?</thead>", re.S)
+WIDE = 5                                    # a table of so many columns takes the room of the page's table of contents
 PARTS: dict[str, str] = {}
 
 
@@ -57,6 +65,18 @@ def _pages(folder: str) -> list[str]:
     if folder == "learn":
         found |= {p.stem for p in _lessons.found()}
     return [f"{folder}/{name}.md" for name in sorted(found, key=lambda n: (not n[0].isdigit(), n))]
+
+
+def _listed(folder: str) -> str:
+    """A line for each of them: its title, as a link."""
+    def title(name: str) -> str:
+        lesson = HERE / folder / name.replace(".md", ".py")
+        if lesson in _lessons.found():
+            return _lessons.title(lesson)
+        match = HEADING.search((HERE / folder / name).read_text(encoding="utf-8"))
+        return match[1] if match else name
+    names = [page.rpartition("/")[2] for page in _pages(folder)]
+    return "\n".join(f"- [{title(name)}]({name})" for name in names)
 
 
 def _absent(page: str) -> bool:
@@ -97,7 +117,7 @@ def _add(files: Files, config: Any, lesson: _lessons.Lesson) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links to files outside docs/ go to their copies in the site; each scheme gets its drawing."""
+    """Links to files outside docs/ go to their copies in the site; code that is a file has its name; each scheme gets its drawing."""
     depth = page.file.src_uri.count("/")
 
     def inside(match: re.Match[str]) -> str:
@@ -106,10 +126,21 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return match[0]
         return f"{start}{'../' * depth}source/{name}.txt"
 
-    markdown = RULE.sub(lambda m: f"```python\n{(ROOT / m[1]).read_text(encoding='utf-8').rstrip()}\n```", markdown)
+    markdown = NAMED.sub(r'```\2 title="\1"', markdown)
+    markdown = RULE.sub(lambda m: f"```python title=\"{m[1]}\"\n{(ROOT / m[1]).read_text(encoding='utf-8').rstrip()}\n```", markdown)
     if page.file.src_uri == "schemes.md":
         markdown = _scheme_drawings.placed(markdown, PARTS)
+    if LISTED in markdown:
+        markdown = markdown.replace(LISTED, _listed(page.file.src_uri.rpartition("/")[0]))
+    if _columns(markdown) >= WIDE:
+        page.meta["hide"] = [*page.meta.get("hide", ()), "toc"]
     return OUTSIDE.sub(inside, markdown)
+
+
+def _columns(markdown: str) -> int:
+    """Of the widest table, those in outputs of a lesson included."""
+    shown = [PARTS.get(key, "") for key in OUTPUT.findall(markdown)]
+    return max([0, *(row.count("|") - 1 for row in ROW.findall(markdown)), *(h.count("<th") - 1 for text in shown for h in HEADS.findall(text))])
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
@@ -120,7 +151,7 @@ def on_page_content(html: str, page: Any, config: Any, files: Files) -> str:
         return PARTS[match[1]]
 
     text = _maths.converted(html)
-    text = TABLE.sub(lambda m: f'<div class="table" role="region" aria-label="Table" tabindex="0"{_filtered(m[0])}>{m[0]}</div>', text)
+    text = TABLE.sub(lambda m: f'<div class="table" role="region" aria-label="Table" tabindex="0"{_filtered(m[0])}>{_breaking(m[0])}</div>', text)
     return PRE.sub('<pre tabindex="0"', OUTPUT.sub(output, text))
 
 
@@ -131,7 +162,12 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
 
 
 def _filtered(table: str) -> str:
-    return " data-filter" if table.count("<tr") > 9 else ""
+    return " data-filter" if table.count("<tr") > 9 and "doc-section-item" not in table else ""      # of a page's own, not of a docstring
+
+
+def _breaking(table: str) -> str:
+    """With places where long code may go on in the next line."""
+    return CELL_CODE.sub(lambda m: re.sub(r"([/_])(?=\w)", r"\1<wbr>", m[0]), table)
 
 
 def on_post_build(config: Any) -> None:

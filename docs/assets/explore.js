@@ -85,7 +85,7 @@
   const drawing = make("div", { class: "drawing", tabindex: "0", role: "group", "aria-label": "Drawing of two blocks" });
   form.addEventListener("submit", (event) => event.preventDefault());
   const depth = choice("explore-depth", "Blocks of two sublayers", data.depths.map((d) => [String(d), String(d)]), "12");
-  const rule = choice("explore-rule", "Residual rule", Object.entries(data.rules), "none");
+  const rule = choice("explore-rule", "Residual rule", Object.entries(data.rules), "pre_norm");
   const start = choice("explore-start", "Start of the matrices", Object.entries(data.starts), "unit");
   const details = make("details"), table = make("table"), head = make("thead"), row = make("tr"), body = make("tbody");
   row.append(make("th", { scope: "col" }, "sublayers before it"), make("th", { scope: "col" }, "stream"), make("th", { scope: "col" }, "gradient"));

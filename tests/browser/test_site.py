@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,10 @@ from .conftest import Browser, missing
 
 ROOT = pathlib.Path(__file__).parents[2]
 VIEWS = ((1280, "light"), (360, "dark"))
+CUT = """return [...document.querySelectorAll('article table')].filter((t) => {
+    const frame = t.closest('.table, .lesson-output') || t;
+    return t.offsetWidth > frame.clientWidth + 1;
+}).map((t) => t.innerText.slice(0, 40));"""
 TAB, ENTER, SPACE, DOWN = "\ue004", "\ue007", " ", "\ue015"
 pytestmark = pytest.mark.slow
 
@@ -115,6 +120,24 @@ def test_no_id_is_there_twice(site: pathlib.Path, pages: dict[pathlib.Path, Page
     assert {str(p.relative_to(site)): page.twice[:3] for p, page in pages.items() if page.twice} == {}
 
 
+def test_code_that_is_a_file_shows_its_name(site: pathlib.Path) -> None:
+    count = 0
+    for source in sorted((ROOT / "docs").rglob("*.md")):
+        names = re.findall(r"^<!-- file: (\S+) -->$", source.read_text(encoding="utf-8"), re.M)
+        page = (site / source.relative_to(ROOT / "docs")).with_suffix(".html").read_text(encoding="utf-8")
+        assert [name for name in re.findall(r'class="filename">(.+?)<', page) if not name.startswith("src/")] == names, source.name
+        count += len(names)
+    assert count > 20
+
+
+def test_the_index_leads_to_every_lesson_and_no_lesson_shows_an_address(site: pathlib.Path) -> None:
+    lessons = sorted(p.stem for p in (ROOT / "docs" / "learn").glob("[0-9]*.py"))
+    main = (site / "learn" / "index.html").read_text(encoding="utf-8").partition("<article")[2].partition("</article")[0]
+    assert re.findall(r'href="([0-9]+-[^"]+)\.html"', main) == lessons
+    for name in lessons:
+        assert not re.search(r" at 0x[0-9a-f]{6,}", (site / "learn" / f"{name}.html").read_text(encoding="utf-8")), name
+
+
 def test_every_page_is_quiet_fits_and_can_be_read(site: pathlib.Path, pages: dict[pathlib.Path, Page], browser: Browser, axe: str) -> None:
     """Every page at 1280 and 360 pixels, light and dark; all faults of all pages are told at once."""
     if not pages:
@@ -130,6 +153,8 @@ def test_every_page_is_quiet_fits_and_can_be_read(site: pathlib.Path, pages: dic
             faults += [f"{at}: asks for {address}" for address in browser.asked() if outside(address)]
             wide = browser.run("return document.documentElement.scrollWidth")
             faults += [f"{at}: {wide} pixels wide"] * (wide > width)
+            cut = browser.run(CUT) if width == 1280 else []
+            faults += [f"{at}: the table that begins {text!r} is cut" for text in cut]
             scheme = browser.run("return document.body.dataset.mdColorScheme")
             faults += [f"{at}: colours are {scheme}"] * (scheme != {"light": "default", "dark": "slate"}[theme])
             faults += [f"{at}: {violation}" for violation in browser.violations(axe)]
