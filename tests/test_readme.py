@@ -20,7 +20,7 @@ def block(marker: str) -> str:
 
 def test_the_first_screen_has_both_commands() -> None:
     first = block("first-command")
-    assert first.splitlines()[-1] == "skipway check hf:llama" and "pip install -e '.[hf]'" in first
+    assert first.splitlines()[-1] == "skipway check hf:llama" and "pip install -e '.[hf,lab]'" in first
     assert README[:README.index(block("test-command"))].count("\n") < 30
 
 

@@ -45,7 +45,7 @@ def follow(page: str, folder: pathlib.Path) -> int:
             pytest.importorskip("ray", reason="the extra ray is not installed")
         status, printed = run(command[2:], folder)
         assert status == int(name), f"{page}: {command}: {printed}"
-        if not command.startswith("$ pytest"):
+        if not command.startswith("$ python -m pytest"):
             more = "...\n" if command.startswith("$ skipway compare") else ""          # its progress goes to stderr, which comes last here
             assert same(shown, printed) or same(shown + more, printed), f"{page}: {command} printed\n{printed}"
         count += 1
