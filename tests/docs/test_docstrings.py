@@ -19,6 +19,9 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 NAMES = re.findall(r"^::: skipway\.(\S+)$", PAGE.read_text(encoding="utf-8"), re.M)
 ILLUSTRATED = ("probe",)         # what they show are numbers of some model: the form is compared
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+SOURCES = sorted((PAGE.parents[2] / "src").rglob("*.py"))
+SECTION = re.compile(r"^ *(\w+):\n(?: *\n)* *>>> ", re.M)        # a heading whose text begins with a prompt
+CROWDED = re.compile(r"^ +\w+Error: .*\. \w+Error: ", re.M)        # the page has a row for each line under Raises
 
 
 def member(name: str) -> Any:
@@ -56,10 +59,6 @@ def test_an_example_runs(test: doctest.DocTest, tmp_path: pathlib.Path, monkeypa
     assert not failed, said
 
 
-SOURCES = sorted((PAGE.parents[2] / "src").rglob("*.py"))
-SECTION = re.compile(r"^ *(\w+):\n(?: *\n)* *>>> ", re.M)        # a heading whose text begins with a prompt
-
-
 def misnamed(source: str) -> list[str]:
     """Headings over examples that are not the one which the page shows as examples."""
     return [found for found in SECTION.findall(source) if found != "Examples"]
@@ -67,6 +66,11 @@ def misnamed(source: str) -> list[str]:
 
 def test_examples_stand_under_the_heading_that_the_page_understands() -> None:
     assert not {p.name: found for p in SOURCES if (found := misnamed(p.read_text(encoding="utf-8")))}
+
+
+def test_an_error_has_a_line_of_its_own() -> None:
+    assert not {p.name: found for p in SOURCES if (found := CROWDED.findall(p.read_text(encoding="utf-8")))}
+    assert CROWDED.search("    Raises:\n        TraceError: it fails. UsageError: it is none.\n")
 
 
 def test_a_misnamed_heading_is_seen() -> None:

@@ -40,7 +40,8 @@ def check(
         select, ignore: rule codes, code prefixes ("SKW2") or slugs; ignore wins.
 
     Raises:
-        TraceError: the forward fails. UsageError: an argument is outside its set.
+        TraceError: the forward fails.
+        UsageError: an argument is outside its set.
 
     Examples:
         >>> report = skipway.check(model, torch.randn(2, 6, 16))

@@ -30,7 +30,8 @@ def lesion(model: nn.Module, table: Table, *args: Any, loss: Loss, said: Callabl
     of the progress.
 
     Raises:
-        UsageError: the loss is no single number. TraceError: the forward takes another path than when it is traced.
+        UsageError: the loss is no single number.
+        TraceError: the forward takes another path than when it is traced.
     """
     wiring = trace(model, *args, **kwargs)
     whole = _loss(model, args, kwargs, {}, loss)

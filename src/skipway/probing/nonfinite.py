@@ -48,7 +48,8 @@ def find_nonfinite(model: nn.Module, *args: Any, **kwargs: Any) -> NonFinite:
     An infinity that a mask puts in (minus infinity before a softmax) is meant and is followed only where something makes a NaN of it.
 
     Raises:
-        TraceError: the forward fails. NeedsDataError: a weight is on the meta device.
+        TraceError: the forward fails.
+        NeedsDataError: a weight is on the meta device.
     """
     found = run(model, args, kwargs)
     return origins_of(found, lambda nodes: lines_of(model, args, kwargs, found.record, nodes))

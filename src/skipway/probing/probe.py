@@ -31,7 +31,8 @@ def probe(model: nn.Module, *args: Any, loss: Loss | None = None, **kwargs: Any)
         A `Table`: a `Row` for each site of the main streams (see there for formulas and units) and a `Summary` for each stream.
 
     Raises:
-        TraceError: the forward fails, or takes another path than when it is traced. NeedsDataError: a weight is on the meta device.
+        TraceError: the forward fails, or takes another path than when it is traced.
+        NeedsDataError: a weight is on the meta device.
         UsageError: an input is not finite, or the loss is no single number.
 
     Examples:

@@ -156,7 +156,8 @@ def rewire(model: nn.Module, *args: Any, **kwargs: Any) -> Rewiring:
         A `Rewiring`: `.sites(...)` chooses, an action on that makes a `Plan`, `.apply()` an `Edit`, which has `undo`, `verify` and `save`.
 
     Raises:
-        TraceError: the forward fails. UsageError: `model` is no module, or has been rewired: undo that first.
+        TraceError: the forward fails.
+        UsageError: `model` is no module, or has been rewired: undo that first.
 
     Examples:
         >>> edit = skipway.rewire(model, ids).sites(kind="ffn", layers=slice(4, 12)).to("rezero").apply()

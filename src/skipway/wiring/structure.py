@@ -134,7 +134,8 @@ class Wiring:
         in the mode and dtype it is in, and is left as it was.
 
         Raises:
-            TraceError: the forward fails, or the model's wiring is not this one. NeedsDataError: it holds no numbers.
+            TraceError: the forward fails, or the model's wiring is not this one.
+            NeedsDataError: it holds no numbers.
 
         Examples:
             >>> skipway.trace(model, x).replay(model, x).worst
@@ -151,7 +152,8 @@ class Wiring:
         `states[-1] == states[0] + sum(writes)` up to the rounding that `identity()` states. `named()` gives all tensors under names.
 
         Raises:
-            TraceError: the forward fails, or the model's wiring is not this one. NeedsDataError: it holds no numbers.
+            TraceError: the forward fails, or the model's wiring is not this one.
+            NeedsDataError: it holds no numbers.
 
         Examples:
             >>> stream = skipway.trace(model, x).decompose(model, x).streams[0]

@@ -59,7 +59,8 @@ def trace(model: nn.Module, *args: Any, **kwargs: Any) -> Wiring:
         *args, **kwargs: what its forward takes; integer inputs should be valid indices.
 
     Raises:
-        TraceError: the forward fails. NeedsDataError: it needs values and the weights are on the meta device.
+        TraceError: the forward fails.
+        NeedsDataError: it needs values and the weights are on the meta device.
         UsageError: `model` is no module, or no input is a tensor.
 
     Examples:

@@ -171,7 +171,8 @@ def run(
         dtype: floating weights and inputs are cast to it for the run (None: as they are). training: the mode (None: as it is).
 
     Raises:
-        NeedsDataError: a weight is on the meta device. TraceError: the forward fails, or the loss is no scalar.
+        NeedsDataError: a weight is on the meta device.
+        TraceError: the forward fails, or the loss is no scalar.
     """
     keeper = Keeper(model, dtype)
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
