@@ -13,6 +13,19 @@ if TYPE_CHECKING:
     from skipway import nn as nn
     from skipway import schemes as schemes
     from skipway import surgery as surgery
+    from skipway._errors import ArchitectureNotPublished as ArchitectureNotPublished
+    from skipway._errors import CheckpointError as CheckpointError
+    from skipway._errors import NeedsDataError as NeedsDataError
+    from skipway._errors import RewireError as RewireError
+    from skipway._errors import SchemeError as SchemeError
+    from skipway._errors import ShapeMismatch as ShapeMismatch
+    from skipway._errors import SkipwayError as SkipwayError
+    from skipway._errors import StoreError as StoreError
+    from skipway._errors import StudyError as StudyError
+    from skipway._errors import TargetError as TargetError
+    from skipway._errors import TraceError as TraceError
+    from skipway._errors import UsageError as UsageError
+    from skipway._errors import WiringError as WiringError
     from skipway.checks import Expect as Expect
     from skipway.checks import Finding as Finding
     from skipway.checks import Report as Report
@@ -28,6 +41,9 @@ if TYPE_CHECKING:
     from skipway.wiring.trace import trace as trace
 
 _HOMES = {
+    "skipway._errors": (
+        "SkipwayError", "TargetError", "TraceError", "NeedsDataError", "UsageError", "WiringError", "SchemeError", "ShapeMismatch",
+        "StudyError", "StoreError", "RewireError", "CheckpointError", "ArchitectureNotPublished"),
     "skipway.checks": ("Expect", "Finding", "Report", "assert_wired", "check"),
     "skipway.probing": ("probe",),
     "skipway.surgery": ("reapply", "rewire"),
