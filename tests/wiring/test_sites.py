@@ -271,6 +271,12 @@ def test_a_factor_of_the_stem_is_not_the_gain_of_the_first_shortcut(stem: str, b
     assert [s.gain for s in all_sites(model, torch.zeros(1, 5, dtype=torch.long))] == want
 
 
+def test_shares_of_a_value_with_a_learned_factor_are_one_shortcut() -> None:
+    model = Calls(lambda m, x: m.head(0.25 * (x := m.stem(x) * m.gate) + 0.5 * x + m.f(x)), stem=nn.Linear(DIM, DIM), f=Branch(),
+                  gate=nn.Parameter(torch.ones(())), head=nn.Linear(DIM, 3))
+    assert only_site(model, tokens()).gain == 0.75
+
+
 def test_a_learned_factor_on_the_first_shortcut_itself_is_told() -> None:
     model = Calls(lambda m, x: m.head((y := (x := m.stem(x)) * m.gate + m.f(x)) + m.g(y)), stem=nn.Linear(DIM, DIM), f=Branch(), g=Branch(),
                   gate=nn.Parameter(torch.ones(())), head=nn.Linear(DIM, 3))

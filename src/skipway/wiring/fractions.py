@@ -143,8 +143,9 @@ def mix(g: "Graph", node: "Node", a: int, b: int) -> bool:
         return False
     state = g.state[a]
     assert state is not None
-    g.carry(node, a, MIXED, None)
-    g.gain[node.id], g.gate[node.id] = 1.0, 0
+    g.carry(node, a, MIXED)
+    g.scale(node.id, 1.0)
+    g.gate[node.id] = 0
     g.parts[node.id] = g.parts[a]
     g.mixed[state.root] = max(g.parts[a], g.mixed.get(state.root, 1))
     return True

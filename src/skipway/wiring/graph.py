@@ -33,8 +33,8 @@ class Graph:
         self.gate = bytearray(n)                                # 2: bounded, or an affine function of something bounded; 1: so by a tanh
         self.table = bytearray(n)
         self.state: list[State | None] = [None] * n
-        self.gain: list[float | None] = [1.0] * n               # constant factor since the birth of the state
-        self.since: list[tuple[int, float]] = [(-1, 1.0)] * n   # node of the newest factor that is no constant, or -1; the constants from there on
+        self.gain: list[float | None] = [1.0] * n               # constant factor since the birth of the state; None: another one is among them
+        self.since: list[tuple[int, float]] = [(-1, 1.0)] * n   # node of the newest factor that is no constant, or -1; the constant from there on
         self.marks = [0] * n
         self.square: dict[int, State] = {}                      # elementwise square of a state
         self.statistic: dict[int, tuple[State, bool]] = {}      # reduction of a state; whether a square is in it
@@ -134,10 +134,8 @@ class Graph:
         """`node` is the value of `source`, marked and multiplied by a constant (None: by something that is not one)."""
         n = node.id
         self.state[n] = self.state[source]
-        before = self.gain[source]
-        self.gain[n] = None if before is None or factor is None else before * factor
         newest, constant = self.since[source]
-        self.since[n] = (n, 1.0) if factor is None else (newest, constant * factor)
+        self.scale(n, 1.0 if factor is None else constant * factor, n if factor is None else newest)
         self.marks[n] = self.marks[source] | mark
         self.gate[n] = self.gate[source]
         self.linear[n] = self.linear[source]
@@ -145,6 +143,10 @@ class Graph:
             self.statistic[n] = self.statistic[source]
         if source in self.square:
             self.square[n] = self.square[source]
+
+    def scale(self, n: int, constant: float, newest: int = -1) -> None:
+        """Set what multiplies a node since the birth of its state: a constant, behind the node of a factor that is none."""
+        self.since[n], self.gain[n] = (newest, constant), constant if newest < 0 else None
 
     def constant(self, n: int) -> float | None:
         """The value of a one-element table that the forward itself made, where it is known."""

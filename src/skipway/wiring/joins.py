@@ -116,10 +116,9 @@ class Joins:
         """Both operands carry one state."""
         g = self.graph
         parts = (g.marks[a] | g.marks[b]) & (PART | MOVED | GATED | MIXED)
-        ga, gb = times(g.gain[a], fa), times(g.gain[b], fb)
-        if ga is None and g.since[a][0] == g.since[b][0]:           # what is no constant multiplied both at once
-            ga, gb = times(g.since[a][1], fa), times(g.since[b][1], fb)
-        if parts or ga is None or gb is None:
+        (newest, ka), (other, kb) = g.since[a], g.since[b]
+        ga, gb = times(ka, fa), times(kb, fb)
+        if parts or newest != other or ga is None or gb is None:        # what is no constant is not the same on both
             convex = g.marks[a] & GATED and g.marks[b] & GATED
             g.fresh(node, "mixed" if convex else "sum", g.state[a])
         elif abs(ga + gb) < 1e-9:
@@ -129,7 +128,7 @@ class Joins:
             g.fresh(node, "self_add", g.state[a])
         else:
             g.carry(node, a)
-            g.gain[node.id] = ga + gb
+            g.scale(node.id, ga + gb, newest)
 
     def _injected(self, node: "Node", a: int, b: int) -> bool:
         """`a` is added at this line turn after turn, and `b` comes of an earlier turn: a value put into a recurrence, not a shortcut."""

@@ -128,7 +128,7 @@ def reduce(g: "Graph", node: "Node", source: int) -> bool:
             g.lane[node.id] = (math.prod(node.shape[kept + 1:]), count)
     else:
         g.carry(node, source)
-        g.gain[node.id] = 1.0
+        g.scale(node.id, 1.0)
     return True
 
 
@@ -146,8 +146,8 @@ def _outer_axis(g: "Graph", n: int, count: int) -> int | None:
 
 
 def _mixed(g: "Graph", node: "Node", x: int, count: int) -> None:
-    g.carry(node, x, MIXED, None)
-    g.gain[node.id] = 1.0
+    g.carry(node, x, MIXED)
+    g.scale(node.id, 1.0)
     g.gate[node.id] = 0
     state = g.state[x]
     assert state is not None
