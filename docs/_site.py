@@ -24,7 +24,7 @@ ONLY = "SKIPWAY_DOCS_LESSON"                # builds one lesson alone
 OUTSIDE = re.compile(r"(\]\()((?:\.\./)+)([^)#\s]+)")
 OUTPUT = re.compile(r'<div data-output="([^"]+)"></div>')
 TABLE = re.compile(r"<table(?P<attrs>[^>]*)>.*?</table>", re.S)
-CELL_CODE = re.compile(r"(?<=<code>)[^<]{30,}(?=</code>)")
+CELL_CODE = re.compile(r"<code>([^<]{30,})</code>")
 PRE = re.compile(r"<pre(?![^>]*tabindex)")
 RULE = re.compile(r"^<!-- rule: (\S+) -->$", re.M)
 NAMED = re.compile(r"^<!-- file: (\S+) -->\n```(\w+)$", re.M)        # a block of code that is a file
@@ -167,7 +167,7 @@ def _filtered(table: str) -> str:
 
 def _breaking(table: str) -> str:
     """With places where long code may go on in the next line."""
-    return CELL_CODE.sub(lambda m: re.sub(r"([/_])(?=\w)", r"\1<wbr>", m[0]), table)
+    return CELL_CODE.sub(lambda m: '<code class="long">' + re.sub(r"([/_])(?=\w)", r"\1<wbr>", m[1]) + "</code>", table)
 
 
 def on_post_build(config: Any) -> None:

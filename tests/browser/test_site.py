@@ -17,7 +17,7 @@ from .conftest import Browser, missing
 ROOT = pathlib.Path(__file__).parents[2]
 VIEWS = ((1280, "light"), (360, "dark"))
 CUT = """return [...document.querySelectorAll('article table')].filter((t) => {
-    const frame = t.closest('.table, .lesson-output') || t;
+    const frame = t.closest('.table, .lesson-output') || t.parentElement;
     return t.offsetWidth > frame.clientWidth + 1;
 }).map((t) => t.innerText.slice(0, 40));"""
 TAB, ENTER, SPACE, DOWN = "\ue004", "\ue007", " ", "\ue015"
