@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import skipway
-from skipway._errors import ShapeMismatch
+from skipway import ShapeMismatch
 
 # %% tags=["hide"]
 INK = plt.rcParams["text.color"]

@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import skipway
-from skipway._errors import ArchitectureNotPublished
+from skipway import ArchitectureNotPublished
 from skipway.report import svg
 
 # %% tags=["hide"]

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from skipway.ops import depth_attention, gated_read, mix, read_lanes, read_mix, rms_linear, sinkhorn, write_lanes, write_over
+from skipway.ops import depth_attention, gated_read, mix, read_lanes, read_mix, rms_linear, sigmoid_gates, sinkhorn, write_lanes, write_over
 
 N, D, TOKENS = 3, 5, (2, 4)
 
@@ -30,13 +30,18 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Tens
         found[f"read_lanes {kind}"] = read_lanes.read_lanes, read_lanes.plain, [lanes, w]
         found[f"read_mix {kind}"] = read_mix.read_mix, read_mix.plain, [lanes, w, m]
         found[f"write_lanes {kind}"] = write_lanes.write_lanes, write_lanes.plain, [lanes, y, w]
-        found[f"write_over {kind}"] = (lambda v, y, w: write_over.write_over(v * 1, y, w)), write_over.plain, [made(8, N, D), y, w]
+        found[f"write_over {kind}"] = (lambda v, y, w: write_over.write_over(v * 1, y, w)), write_lanes.plain, [lanes, y, w]
     found["rms_linear"] = (lambda x, w: rms_linear.rms_linear(x, w, 1e-3)), (lambda x, w: rms_linear.plain(x, w, 1e-3)), [y, made(6, D)]
     for width in (D, N * D):
         found[f"lane_gates {width}"] = (
             (lambda x, w: (lambda z, same: (z, same * 1))(*rms_linear.lane_gates(x, w, 1e-3))),
             (lambda x, w, k=width: (rms_linear.plain(x.movedim(0, -2) if k == D else x.movedim(0, -2).flatten(-2), w, 1e-3), x)),
             [lanes, made(6, width)])
+    for rest, alpha in ((0, 2), (5, 3)):
+        def gates(kind: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda x, *a: (lambda *found: (*found[:2], *found[2:3][:a[1].numel() - 2], found[3] * 1))(*kind(x, *a, 1e-3, (0.1, 0.2)))
+        found[f"sigmoid_gates {rest}"] = gates(sigmoid_gates.sigmoid_gates), gates(sigmoid_gates.plain), [
+            lanes, made(2 * N + rest, N * D), made(alpha), made(2 * N + rest)]
     found["sinkhorn"] = (lambda z: sinkhorn.sinkhorn(z, 4)), (lambda z: sinkhorn.plain(z, 4)), [made(*TOKENS, N, N)]
     found["sinkhorn floored"] = (lambda z: sinkhorn.sinkhorn(z, 4, 0.01)), (lambda z: sinkhorn.plain(z, 4, 0.01)), [made(*TOKENS, N, N)]
     found["gated_read"] = (lambda *a: gated_read.gated_read(*a, 1e-3)), (lambda *a: gated_read.plain(*a, 1e-3)), [

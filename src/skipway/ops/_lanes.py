@@ -33,6 +33,13 @@ def for_tokens(matrix: Tensor, tokens: Tensor) -> Tensor:
     return matrix.reshape(-1, *matrix.shape[-2:])
 
 
+def to_each(weight: Tensor, lanes: Tensor) -> Tensor:
+    """(n,) or (..., n) -> (n, ..., 1), to be multiplied with a branch's result for each of the lanes, (n, ..., dim)."""
+    if weight.dim() == 1:
+        return weight.view(-1, *[1] * (lanes.dim() - 1))
+    return weight.movedim(-1, 0).unsqueeze(-1)
+
+
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """Products of small matrices, one a token, in the dtype of the operands."""
     with exact(a):

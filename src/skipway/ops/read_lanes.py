@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, summed
+from skipway.ops._lanes import bmm, by_token, for_tokens, summed, to_each
 from skipway.ops._mode import run
 
 
@@ -42,7 +42,6 @@ class _ReadLanes(Function):
         if g is None:
             return None if on is None else on.clone(), None         # a tensor of its own, as what follows is
         lanes, weight = ctx.saved_tensors
-        x, g = by_token(lanes), g.reshape(-1, 1, lanes.shape[-1])
-        weights = for_tokens(weight.unsqueeze(-2), x).mT
-        by_lanes = weights * g if on is None else torch.addcmul(by_token(on), weights, g)
-        return as_lanes(by_lanes, lanes[0]), summed(bmm(x, g.mT), weight)
+        each = to_each(weight, lanes)
+        by_lanes = each * g if on is None else torch.addcmul(on, each, g)
+        return by_lanes, summed(bmm(by_token(lanes), g.reshape(-1, 1, lanes.shape[-1]).mT), weight)

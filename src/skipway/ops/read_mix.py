@@ -11,9 +11,9 @@ from skipway.ops._mode import owned, run
 
 
 def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """sum_i weight_i lanes_i, and the mixed lanes sum_i matrix_ji lanes_i, token by token, for `write_over`.
+    """sum_i weight_i lanes_i, and the mixed lanes sum_i matrix_ji lanes_i, for `write_over`.
 
-    lanes (n, ..., dim); weight (n,), matrix (n, n), the same for all tokens, or with the token axes before. Gives (..., dim) and (tokens, n, dim),
+    lanes (n, ..., dim); weight (n,), matrix (n, n), the same for all tokens, or with the token axes before. Gives (..., dim) and (n, ..., dim),
     in the dtype of the lanes. Only the lanes are kept for backward, which makes one tensor of their size.
     """
     weight, matrix = weight.to(lanes.dtype), matrix.to(lanes.dtype)
@@ -24,7 +24,7 @@ def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Ten
 def plain(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The same as broadcast products and sums."""
     x = lanes.movedim(0, -2)
-    return (weight.unsqueeze(-1) * x).sum(-2), (matrix.unsqueeze(-1) * x.unsqueeze(-3)).sum(-2).flatten(0, -3)
+    return (weight.unsqueeze(-1) * x).sum(-2), (matrix.unsqueeze(-1) * x.unsqueeze(-3)).sum(-2).movedim(-2, 0)
 
 
 class _ReadMix(Function):
@@ -33,7 +33,7 @@ class _ReadMix(Function):
     @staticmethod
     def forward(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         x = by_token(lanes)
-        return bmm(for_tokens(weight.unsqueeze(-2), x), x).view(lanes.shape[1:]), bmm(for_tokens(matrix, x), x)
+        return bmm(for_tokens(weight.unsqueeze(-2), x), x).view(lanes.shape[1:]), _alone(as_lanes(bmm(for_tokens(matrix, x), x), lanes[0]))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Any) -> None:
@@ -42,7 +42,7 @@ class _ReadMix(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor, on: Tensor) -> tuple[Tensor, ...]:
         lanes, weight, matrix = ctx.saved_tensors
-        x, g = by_token(lanes), g.reshape(-1, 1, lanes.shape[-1])
+        x, on, g = by_token(lanes), by_token(on), g.reshape(-1, 1, lanes.shape[-1])
         weights = for_tokens(weight.unsqueeze(-2), x).mT
         by_lanes = bmm(for_tokens(matrix, x).mT, on)
         by_lanes = by_lanes.addcmul_(weights, g) if owned(lanes) else torch.addcmul(by_lanes, weights, g)
@@ -57,10 +57,8 @@ class _ReadMixRows(Function):
     @staticmethod
     def forward(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         rows = lanes.reshape(lanes.shape[0], -1)
-        if not owned(rows):
-            return mv(rows.mT, weight).view(lanes.shape[1:]), mm(matrix, rows).view(len(rows), -1, lanes.shape[-1]).movedim(0, -2)
-        made = mm(torch.cat([weight.unsqueeze(0), matrix]), rows).view(len(rows) + 1, -1, lanes.shape[-1])
-        return _alone(made[0]).view(lanes.shape[1:]), _alone(made[1:].movedim(0, -2))
+        made = mm(torch.cat([weight.unsqueeze(0), matrix]), rows).view(-1, *lanes.shape[1:])
+        return _alone(made[0]), _alone(made[1:])
 
     setup_context = _ReadMix.setup_context
 
@@ -68,12 +66,12 @@ class _ReadMixRows(Function):
     def backward(ctx: Any, g: Tensor, on: Tensor) -> tuple[Tensor, ...]:
         lanes, weight, matrix = ctx.saved_tensors
         rows, flat = lanes.reshape(lanes.shape[0], -1), g.reshape(-1)
-        by_mixed = on.movedim(-2, 0).reshape(matrix.shape[0], -1)
+        by_mixed = on.reshape(matrix.shape[0], -1)
         by_rows, weights = mm(matrix.mT, by_mixed), weight.unsqueeze(-1)
         by_rows = by_rows.addcmul_(weights, flat) if owned(lanes) else torch.addcmul(by_rows, weights, flat)
         return by_rows.view(lanes.shape), mv(rows, flat), mm(by_mixed, rows.mT)
 
 
 def _alone(part: Tensor) -> Tensor:
-    """A part of one product's result that is no view to autograd, which would copy the mixed lanes before they are written over."""
-    return part.new_empty(0).set_(part.untyped_storage(), part.storage_offset(), part.shape, part.stride())
+    """What a product made, or a part of it, as no view to autograd, which would copy the mixed lanes before they are written over."""
+    return part.data if owned(part) else part

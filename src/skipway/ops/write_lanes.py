@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, in_rows, mv, summed
+from skipway.ops._lanes import bmm, by_token, for_tokens, in_rows, mv, summed, to_each
 from skipway.ops._mode import run
 
 
@@ -15,7 +15,7 @@ def write_lanes(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
     lanes (n, ..., dim), y (..., dim); weight (n,), or (..., n). Gives lanes in their dtype.
     """
-    return run(_Write, lanes, y.to(lanes.dtype), weight.to(lanes.dtype))
+    return run(Write, lanes, y.to(lanes.dtype), weight.to(lanes.dtype))
 
 
 def plain(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:
@@ -23,13 +23,12 @@ def plain(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     return (lanes.movedim(0, -2) + weight.unsqueeze(-1) * y.unsqueeze(-2)).movedim(-2, 0)
 
 
-class _Write(Function):
+class Write(Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(lanes: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        x = by_token(lanes)
-        return as_lanes(torch.addcmul(x, for_tokens(weight.unsqueeze(-1), x), y.reshape(-1, 1, y.shape[-1])), y)
+        return torch.addcmul(lanes, to_each(weight, lanes), y)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -38,10 +37,10 @@ class _Write(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, ...]:
         y, weight = ctx.saved_tensors
-        return g, *by_branch(g, y, weight)
+        return g, *_by_branch(g, y, weight)
 
 
-def by_branch(g: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def _by_branch(g: Tensor, y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of y and of its weights from that of the lanes, (n, ..., dim)."""
     if in_rows(g, weight.dim() == 1):
         rows = g.reshape(g.shape[0], -1)

@@ -1,6 +1,5 @@
 """What schemes of several lanes share: how lanes are born and how they are left. Lanes are (n, ..., dim)."""
 
-import torch
 from torch import Tensor
 
 from skipway._errors import SchemeError
@@ -12,11 +11,6 @@ def born(x: Tensor, lanes: int, shared: bool = False) -> Tensor:
     if shared:
         return x.expand(lanes, *x.shape).contiguous()
     return x.unsqueeze(-2).expand(*x.shape[:-1], lanes, -1).contiguous().movedim(-2, 0)
-
-
-def shifted(z: Tensor, alpha: Tensor, bias: Tensor, *sizes: int) -> Tensor:
-    """alpha_k z + bias, the k-th scale for the k-th group of `sizes` entries of z, (..., sum of sizes)."""
-    return torch.addcmul(bias, z, torch.cat([a.expand(size) for a, size in zip(alpha, sizes)]))
 
 
 def several(scheme: Scheme, lanes: int) -> int:

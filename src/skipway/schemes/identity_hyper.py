@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.rms_linear import lane_gates
+from skipway.ops.sigmoid_gates import sigmoid_gates
 from skipway.ops.write_lanes import write_lanes
 from skipway.schemes._base import Scheme, Traffic
-from skipway.schemes._lanes import born, one_of, several, shifted
+from skipway.schemes._lanes import born, one_of, several
 
 LEAST = 1e-6            # of a gate, as in the released model
 
@@ -49,10 +50,9 @@ class IdentityHyper(Scheme):
         return born(x, self.lanes)
 
     def read(self, stream: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        z, lanes = lane_gates(stream, self.phi, self.eps)
-        p, q = shifted(z, self.alpha, self.bias, self.lanes, self.lanes).sigmoid().chunk(2, -1)
-        x, lanes = read_lanes(lanes, p + LEAST)
-        return self.norm(x), (lanes, 2 * q + LEAST)
+        p, q, _, lanes = sigmoid_gates(stream, self.phi, self.alpha, self.bias, self.eps, (LEAST, LEAST))
+        x, lanes = read_lanes(lanes, p)
+        return self.norm(x), (lanes, q)
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         lanes, q = memo

@@ -25,10 +25,11 @@ from skipway._errors import SchemeError
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.read_mix import read_mix
 from skipway.ops.rms_linear import lane_gates
+from skipway.ops.sigmoid_gates import sigmoid_gates
 from skipway.ops.sinkhorn import sinkhorn
 from skipway.ops.write_over import write_over
 from skipway.schemes._base import Scheme, Traffic
-from skipway.schemes._lanes import born, one_of, several, shifted
+from skipway.schemes._lanes import born, one_of, several
 
 
 class ManifoldHyper(Scheme):
@@ -63,13 +64,11 @@ class ManifoldHyper(Scheme):
 
     def read(self, stream: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         n = self.lanes
-        z, lanes = lane_gates(stream, self.phi, self.eps)
-        gates, logits = shifted(z, self.alpha, self.bias, n, n, n * n).split([2 * n, n * n], -1)
-        p, q = gates.sigmoid().chunk(2, -1)
-        logits = logits.unflatten(-1, (n, n))
+        p, q, r, lanes = sigmoid_gates(stream, self.phi, self.alpha, self.bias, self.eps, (self.floor, 0.0))
+        logits = r.unflatten(-1, (n, n))
         mixer = sinkhorn(logits.mT if self.transposed else logits, self.iterations, self.floor)
-        x, mixed = read_mix(lanes, p + self.floor if self.floor else p, mixer)
-        return self.norm(x), (mixed, 2 * q)
+        x, mixed = read_mix(lanes, p, mixer)
+        return self.norm(x), (mixed, q)
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         mixed, q = memo
