@@ -20,8 +20,9 @@ def sigmoid_gates(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, ep
     Gives p and q (..., n) and t_r (..., m), in float32 at least. The last result is for `read_mix` or `read_lanes` alone, see `lane_gates`. In plain
     eager mode the backward is written by hand.
     """
-    rule = run if owned(lanes) else _plain
-    found: tuple[Tensor, ...] = rule(_SigmoidGates, lanes, weight, alpha, bias, eps, *least)
+    if not owned(lanes):
+        return plain(lanes, weight, alpha, bias, eps, least)
+    found: tuple[Tensor, ...] = run(_SigmoidGates, lanes, weight, alpha, bias, eps, *least)
     return found[:4]
 
 
@@ -31,10 +32,6 @@ def plain(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float
     sizes = _sizes(weight, lanes)
     p, q, r = torch.addcmul(bias.to(z.dtype), z, _spread(alpha.to(z.dtype), sizes)).split(sizes, -1)
     return p.sigmoid() + least[0], 2 * q.sigmoid() + least[1], r, lanes
-
-
-def _plain(_: type[Function], *inputs: Any) -> tuple[Tensor, ...]:
-    return plain(*inputs[:5], inputs[5:])
 
 
 def _sizes(weight: Tensor, lanes: Tensor) -> list[int]:
