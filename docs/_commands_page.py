@@ -46,7 +46,8 @@ def _metavar(p: Any) -> str:
 
 
 def _flags(p: Any) -> str:
-    return ", ".join(f"`{flag}`" for flag in (*p.opts, *p.secondary_opts))
+    value = f" {p.metavar}" if p.metavar and not p.is_flag else ""
+    return ", ".join(f"`{flag}{value}`" for flag in (*p.opts, *p.secondary_opts))
 
 
 def _default(p: Any) -> str:
