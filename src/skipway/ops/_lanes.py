@@ -42,18 +42,24 @@ def to_each(weight: Tensor, lanes: Tensor) -> Tensor:
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """Products of small matrices, one a token, in the dtype of the operands."""
+    if torch.compiler.is_compiling():           # sums over lanes, or of all channels of a token: one loop with what is around them
+        return (a.unsqueeze(-1) * b.unsqueeze(-3)).sum(-2)
     with exact(a):
         return torch.bmm(_packed(a), _packed(b))
 
 
 def mm(a: Tensor, b: Tensor) -> Tensor:
     """The product of two matrices in the dtype of the operands."""
+    if _few(a):
+        return (a.unsqueeze(-1) * b).sum(-2)
     with exact(a):
         return torch.mm(a, b)
 
 
 def mv(a: Tensor, b: Tensor) -> Tensor:
     """The product of a matrix and a vector in the dtype of the operands."""
+    if _few(a):
+        return (a * b).sum(-1)
     with exact(a):
         return torch.mv(a, b)
 
@@ -61,6 +67,12 @@ def mv(a: Tensor, b: Tensor) -> Tensor:
 def summed(grad: Tensor, like: Tensor) -> Tensor:
     """The gradient of coefficients, from one for each token: summed where the tokens share them."""
     return grad.sum(0).view(like.shape) if grad[0].numel() == like.numel() and grad.shape[0] != 1 else grad.reshape(like.shape)
+
+
+def _few(a: Tensor) -> bool:
+    """Whether the sums are over a few lanes and a compiler sees them: as products and sums they become one loop with what is around them, as a call
+    of torch.mm or torch.bmm they do not."""
+    return torch.compiler.is_compiling() and a.shape[-1] <= 16
 
 
 def _packed(matrices: Tensor) -> Tensor:
