@@ -15,7 +15,7 @@ import pytest
 from .conftest import Browser, missing
 
 ROOT = pathlib.Path(__file__).parents[2]
-VIEWS = ((1280, "light"), (360, "dark"))
+VIEWS = tuple((width, theme) for width in (1280, 360) for theme in ("light", "dark"))
 CUT = """return [...document.querySelectorAll('article table')].filter((t) => {
     const frame = t.closest('.table, .lesson-output') || t.parentElement;
     return t.offsetWidth > frame.clientWidth + 1;

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 from torch.testing import assert_close
 
-from skipway.ops import depth_attention, gated_read, mix, read_lanes, read_mix, rms_linear, sigmoid_gates, sinkhorn, write_lanes, write_over
+from skipway.ops import depth_attention, gated_read, lane_read, mix, read_lanes, read_mix, rms_linear, sinkhorn, write_lanes, write_over
 
 N, D, TOKENS = 3, 5, (2, 4)
 
@@ -37,11 +37,12 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Tens
             (lambda x, w: (lambda z, same: (z, same * 1))(*rms_linear.lane_gates(x, w, 1e-3))),
             (lambda x, w, k=width: (rms_linear.plain(x.movedim(0, -2) if k == D else x.movedim(0, -2).flatten(-2), w, 1e-3), x)),
             [lanes, made(6, width)])
-    for rest, alpha in ((0, 2), (5, 3)):
-        def gates(kind: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda x, *a: (lambda *found: (*found[:2], *found[2:3][:a[1].numel() - 2], found[3] * 1))(*kind(x, *a, 1e-3, (0.1, 0.2)))
-        found[f"sigmoid_gates {rest}"] = gates(sigmoid_gates.sigmoid_gates), gates(sigmoid_gates.plain), [
-            lanes, made(2 * N + rest, N * D), made(alpha), made(2 * N + rest)]
+    for mixing in (None, (3, 0.0, False), (3, 0.01, True)):
+        rows, scales = (2 * N, 2) if mixing is None else (2 * N + N * N, 3)
+
+        def read(kind: Callable[..., Any], mixing: Any = mixing) -> Callable[..., Any]:
+            return lambda x, *a: (lambda y, q, on: (y, q, on * 1))(*kind(x, *a, 1e-3, (0.1, 0.2), mixing))
+        found[f"lane_read {mixing}"] = read(lane_read.lane_read), read(lane_read.plain), [lanes, made(rows, N * D), made(scales), made(rows)]
     found["sinkhorn"] = (lambda z: sinkhorn.sinkhorn(z, 4)), (lambda z: sinkhorn.plain(z, 4)), [made(*TOKENS, N, N)]
     found["sinkhorn floored"] = (lambda z: sinkhorn.sinkhorn(z, 4, 0.01)), (lambda z: sinkhorn.plain(z, 4, 0.01)), [made(*TOKENS, N, N)]
     found["gated_read"] = (lambda *a: gated_read.gated_read(*a, 1e-3)), (lambda *a: gated_read.plain(*a, 1e-3)), [
@@ -82,6 +83,20 @@ def test_vmap_over_any_argument(name: str) -> None:
         a = torch.func.vmap(torch.func.grad(loss, k), dims)(*given)
         b = torch.func.vmap(torch.func.grad(lambda *v: loss(*v, of=plain), k), dims)(*given)
         assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_many_gradients_at_once(name: str) -> None:
+    """`is_grads_batched`, as `torch.autograd.functional.jacobian(vectorize=True)` asks for, against one gradient after another."""
+    ours, _, args = cases()[name]
+    out = torch.cat([t.flatten() for t in tensors(ours(*args))])[:5]
+    at_once = torch.autograd.grad(out, args, torch.eye(len(out), dtype=out.dtype), is_grads_batched=True, retain_graph=True, allow_unused=True)
+    for k, value in enumerate(out):
+        apart = torch.autograd.grad(value, args, retain_graph=True, allow_unused=True)
+        for a, b in zip(at_once, apart):
+            assert (a is None) == (b is None)
+            if a is not None:
+                assert_close(a[k], b, rtol=1e-12, atol=1e-12)
 
 
 def test_far_logits_stay_finite() -> None:

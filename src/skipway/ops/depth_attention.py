@@ -66,7 +66,7 @@ class _DepthAttention(Function):
         weights, on_source, narrow = _weights(logits, inverse, ctx.normed).to(kind).unsqueeze(-1), along.to(kind).unsqueeze(-1), query.to(kind)
         found = []
         for k, v in enumerate(sources):
-            by_query = by_query + product(on_query[k].flatten(), v.to(query.dtype).flatten(0, -2))
+            by_query = by_query + product(on_query[k].reshape(-1), v.to(query.dtype).reshape(-1, v.shape[-1]))
             by_v = _add(g * weights[k], on_query[k].to(kind).unsqueeze(-1), narrow)
             found.append(_add(by_v, on_source[k], v))
         return None, None, None, by_query, *found

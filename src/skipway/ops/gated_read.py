@@ -64,11 +64,11 @@ class _GatedRead(Function):
         x, u, g = by_token(lanes), u.view(gate.shape), g.reshape(-1, 1, gain.shape[1]) / gain.shape[0]
         with exact(x):
             step = (u * g).mul_(gate)
-            step = step.addcmul_(step, gate, value=-1).flatten(1)           # by what the gates are the sigmoid of
+            step = step.addcmul_(step, gate, value=-1).reshape(-1, down.shape[1])       # by what the gates are the sigmoid of
             by_up = torch.mm(step.mT, F.silu(score).mT)
             by_score = torch.ops.aten.silu_backward(torch.mm(up.mT, step.mT), score).div_(gain.shape[0])
-            by_down = torch.mm(by_score, u.flatten(1))
-            by_u = torch.mul(gate, g, out=step.view(x.shape)).flatten(1).addmm_(by_score.mT, down)
+            by_down = torch.mm(by_score, u.reshape(-1, down.shape[1]))
+            by_u = step.view(x.shape).copy_(gate).mul_(g).reshape(-1, down.shape[1]).addmm_(by_score.mT, down)
         by_u = (by_u if on is None else by_u.add_(on.reshape(by_u.shape))).view(x.shape)
         normed = x * inverse
         along = by_u * normed

@@ -115,4 +115,4 @@ class _LaneGates(Function):
 def _vectors(lanes: Tensor, weight: Tensor) -> Tensor:
     """(..., n, dim), or (..., n dim) where the weight is of that width."""
     tokens = lanes.movedim(0, -2)
-    return tokens if weight.shape[-1] == lanes.shape[-1] else tokens.flatten(-2)
+    return tokens if weight.shape[-1] == lanes.shape[-1] else tokens.reshape(*tokens.shape[:-2], -1)

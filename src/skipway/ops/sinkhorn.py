@@ -75,9 +75,9 @@ def _backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
         return q
     steps = list(enumerate(_views(kept)))[:0:-1]
     if owned(g) and not torch.is_grad_enabled():
-        m, on = m.clone(), (torch.empty_like(m[:1]), torch.empty_like(m[:, :1]))
+        m = m.clone()
         for k, s in steps:
-            q.addcmul_(m, torch.sum(q, k % 2, True, out=on[k % 2]), value=-1)
+            q.addcmul_(m, q.sum(k % 2, keepdim=True), value=-1)
             m.mul_(s)
     else:
         for k, s in steps:

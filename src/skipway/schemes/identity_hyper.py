@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from skipway.ops.lane_read import lane_read
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.rms_linear import lane_gates
-from skipway.ops.sigmoid_gates import sigmoid_gates
 from skipway.ops.write_lanes import write_lanes
 from skipway.schemes._base import Scheme, Traffic
 from skipway.schemes._lanes import born, one_of, several
@@ -50,8 +50,7 @@ class IdentityHyper(Scheme):
         return born(x, self.lanes)
 
     def read(self, stream: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        p, q, _, lanes = sigmoid_gates(stream, self.phi, self.alpha, self.bias, self.eps, (LEAST, LEAST))
-        x, lanes = read_lanes(lanes, p)
+        x, q, lanes = lane_read(stream, self.phi, self.alpha, self.bias, self.eps, (LEAST, LEAST))
         return self.norm(x), (lanes, q)
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:

@@ -22,11 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from skipway._errors import SchemeError
+from skipway.ops.lane_read import lane_read
 from skipway.ops.read_lanes import read_lanes
-from skipway.ops.read_mix import read_mix
 from skipway.ops.rms_linear import lane_gates
-from skipway.ops.sigmoid_gates import sigmoid_gates
-from skipway.ops.sinkhorn import sinkhorn
 from skipway.ops.write_over import write_over
 from skipway.schemes._base import Scheme, Traffic
 from skipway.schemes._lanes import born, one_of, several
@@ -63,11 +61,7 @@ class ManifoldHyper(Scheme):
         return born(x, self.lanes)
 
     def read(self, stream: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        n = self.lanes
-        p, q, r, lanes = sigmoid_gates(stream, self.phi, self.alpha, self.bias, self.eps, (self.floor, 0.0))
-        logits = r.unflatten(-1, (n, n))
-        mixer = sinkhorn(logits.mT if self.transposed else logits, self.iterations, self.floor)
-        x, mixed = read_mix(lanes, p, mixer)
+        x, q, mixed = lane_read(stream, self.phi, self.alpha, self.bias, self.eps, (self.floor, 0.0), (self.iterations, self.floor, self.transposed))
         return self.norm(x), (mixed, q)
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:

@@ -1,0 +1,127 @@
+"""lane_read: what a sublayer reads of lanes, by gates made of all lanes of a token; how much it will write to each; and the lanes, mixed or not."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from skipway.ops import sinkhorn as sinkhorns
+from skipway.ops._autocast import exact, product
+from skipway.ops._lanes import as_lanes, bmm, by_token
+from skipway.ops._mode import again, owned, run
+from skipway.ops.read_lanes import read_lanes
+from skipway.ops.read_mix import read_mix
+from skipway.ops.rms_linear import lane_gates
+from skipway.ops.sinkhorn import sinkhorn
+
+
+def lane_read(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float, least: tuple[float, float] = (0.0, 0.0),
+              mixing: tuple[int, float, bool] | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """sum_i p_i H_i, q, and the lanes H, or with mixing sum_i R_ji H_i.
+
+        t = alpha_k W u + bias, u = vec(H) / rms(vec(H))     p = sigmoid(t_p) + least_0     q = 2 sigmoid(t_q) + least_1     R = sinkhorn(mat(t_R))
+
+    lanes H (n, ..., dim); weight W (2n, n dim), bias (2n) and alpha (2), a scale for the n rows of t_p and the n of t_q; with mixing (iterations,
+    floor, whether R is transposed in t_R) n^2 more rows and a third scale. Gives (..., dim), q (..., n) in float32 at least, and (n, ..., dim): to
+    `write_lanes`, or if mixed to `write_over`. In plain eager mode it is one operation whose backward is written by hand: the lanes are kept, and
+    backward makes one tensor of their size.
+    """
+    if not owned(lanes):
+        return plain(lanes, weight, alpha, bias, eps, least, mixing)
+    found: tuple[Tensor, ...] = run(_LaneRead, lanes, weight, alpha, bias, eps, least, mixing)
+    return found[0], found[1], found[2]
+
+
+def plain(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float, least: tuple[float, float] = (0.0, 0.0),
+          mixing: tuple[int, float, bool] | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, one operation after another."""
+    n = lanes.shape[0]
+    z, lanes = lane_gates(lanes, weight, eps)
+    p, q, r = torch.addcmul(bias.to(z.dtype), z, _spread(alpha.to(z.dtype), n)).split([n, n, len(weight) - 2 * n], -1)
+    p, q = p.sigmoid() + least[0], 2 * q.sigmoid() + least[1]
+    if mixing is None:
+        x, lanes = read_lanes(lanes, p)
+        return x, q, lanes
+    iterations, floor, transposed = mixing
+    logits = r.unflatten(-1, (n, n))
+    x, mixed = read_mix(lanes, p, sinkhorn(logits.mT if transposed else logits, iterations, floor))
+    return x, q, mixed
+
+
+def _sizes(alpha: Tensor, n: int) -> list[int]:
+    return [n, n, n * n][:len(alpha)]
+
+
+def _spread(alpha: Tensor, n: int) -> Tensor:
+    """Each scale for all rows of its group."""
+    return torch.cat([a.expand(size) for a, size in zip(alpha, _sizes(alpha, n))])
+
+
+class _LaneRead(Function):
+    """Inside, gates are (k, tokens): few rows times many columns is the faster product."""
+
+    @staticmethod
+    def forward(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float, least: tuple[float, float],
+                mixing: tuple[int, float, bool] | None) -> tuple[Tensor | None, ...]:
+        kind, n, kept = torch.promote_types(torch.promote_types(lanes.dtype, weight.dtype), torch.float32), lanes.shape[0], None
+        tokens = by_token(lanes)
+        x = tokens.flatten(1).to(kind)
+        size = torch.linalg.vector_norm(x, dim=-1)
+        inverse = (size.square() / x.shape[-1] + eps).rsqrt()
+        z = product(weight.to(kind), x.mT).mul_(inverse)
+        scale = _spread(alpha.to(kind), n).unsqueeze(-1)
+        t = torch.addcmul(bias.to(kind).unsqueeze(-1), z, scale)
+        gates = t[:2 * n].sigmoid()
+        p, q = _read_weight(gates, least, lanes), gates[n:] * 2
+        read = bmm(p.mT.unsqueeze(1), tokens).view(lanes.shape[1:])
+        onward, mixer = lanes.view_as(lanes), None
+        if mixing:
+            logits = t[2 * n:].view(n, n, -1)
+            mixer, kept = sinkhorns._forward(logits.transpose(0, 1).contiguous() if mixing[2] else logits, *mixing[:2])
+            # No view to autograd, which would copy the mixed lanes before they are written over.
+            onward = as_lanes(bmm(mixer.permute(2, 0, 1).to(lanes.dtype), tokens), lanes[0]).data
+        q = (q.add_(least[1]) if least[1] else q).mT.unflatten(0, lanes.shape[1:-1])
+        return read, q, onward, z, scale, inverse, gates, mixer, kept
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
+        ctx.mark_non_differentiable(*(t for t in output[3:] if t is not None))
+        ctx.save_for_backward(*inputs[:4], *output[3:])
+        ctx.eps, ctx.least, ctx.mixing = inputs[4:]
+
+    @staticmethod
+    def backward(ctx: Any, g_read: Tensor, g_q: Tensor, on: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        lanes, weight, alpha, bias, z, scale, inverse, gates, mixer, kept = ctx.saved_tensors
+        if again() or not owned(g_read):
+            with torch.enable_grad():
+                given = [t if again() else t.detach().requires_grad_() for t in (lanes, weight, alpha, bias)]
+                found = plain(given[0], given[1], given[2], given[3], ctx.eps, ctx.least, ctx.mixing)
+            return *torch.autograd.grad(found, given, (g_read, g_q, on), create_graph=again()), None, None, None
+        n, width = lanes.shape[0], weight.shape[1]
+        tokens, on, g_read = by_token(lanes), by_token(on), g_read.reshape(-1, 1, lanes.shape[-1])
+        g_p = bmm(tokens, g_read.mT).squeeze(-1).mT.to(z.dtype)
+        g = torch.ops.aten.sigmoid_backward(torch.cat([g_p, g_q.reshape(-1, n).mT]), gates)
+        g[n:].mul_(2)
+        each = _read_weight(gates, ctx.least, lanes).mT.unsqueeze(-1)
+        if ctx.mixing:
+            by_tokens = bmm(mixer.permute(2, 1, 0).to(lanes.dtype), on).addcmul_(each, g_read)
+            by_mixer = bmm(on, tokens.mT).permute(1, 2, 0).to(z.dtype).contiguous()
+            by_logits = sinkhorns._backward(by_mixer, mixer, kept, ctx.mixing[1])
+            g = torch.cat([g, (by_logits.transpose(0, 1) if ctx.mixing[2] else by_logits).reshape(n * n, -1)])
+        else:
+            by_tokens = torch.addcmul(on, each, g_read)
+        by_bias, along = g.sum(1), g * z
+        by_alpha = torch.stack([part.sum() for part in along.sum(1).split(_sizes(alpha, n))])
+        along = (along * scale).sum(0).mul_(inverse.square()).unsqueeze(-1)
+        scaled, x = g.mul_(scale).mul_(inverse), tokens.reshape(-1, width).to(z.dtype)
+        with exact(x):
+            by_x = by_tokens.reshape(-1, width).to(x.dtype).addmm_(scaled.mT, weight.to(x.dtype)).addcmul_(along, x, value=-1 / width)
+            by_weight = scaled @ x
+        by_lanes = as_lanes(by_x.view(-1, n, lanes.shape[-1]), lanes[0]).to(lanes.dtype)
+        return by_lanes, by_weight.to(weight.dtype), by_alpha.to(alpha.dtype), by_bias.to(bias.dtype), None, None, None
+
+
+def _read_weight(gates: Tensor, least: tuple[float, float], lanes: Tensor) -> Tensor:
+    p = gates[:lanes.shape[0]]
+    return (p + least[0] if least[0] else p).to(lanes.dtype)
