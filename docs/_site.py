@@ -173,8 +173,10 @@ def _breaking(table: str) -> str:
 def on_post_build(config: Any) -> None:
     """Takes out what a site without an address cannot use, and lets the search tell words with digits apart."""
     site = pathlib.Path(config.site_dir)
-    for worker in site.glob("assets/javascripts/workers/search.*.min.js"):
-        _told_apart(worker)
+    workers = list(site.glob("assets/javascripts/workers/search.*.min.js"))
+    if len(workers) != 1:
+        raise PluginError(f"{len(workers)} search workers in the site, wanted 1; see _told_apart in docs/_site.py")
+    _told_apart(workers[0])
     for name in ("sitemap.xml", "sitemap.xml.gz", "404.html"):
         (site / name).unlink(missing_ok=True)       # they need the address of the site, which has none
 

@@ -6,14 +6,11 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from skipway.ops import sinkhorn as sinkhorns
-from skipway.ops._autocast import exact, product
+from skipway.ops import rms_linear, sinkhorn
 from skipway.ops._lanes import as_lanes, bmm, by_token
 from skipway.ops._mode import again, owned, run
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.read_mix import read_mix
-from skipway.ops.rms_linear import lane_gates
-from skipway.ops.sinkhorn import sinkhorn
 
 
 def lane_read(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float, least: tuple[float, float] = (0.0, 0.0),
@@ -37,7 +34,7 @@ def plain(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float
           mixing: tuple[int, float, bool] | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The same, one operation after another."""
     n = lanes.shape[0]
-    z, lanes = lane_gates(lanes, weight, eps)
+    z, lanes = rms_linear.lane_gates(lanes, weight, eps)
     p, q, r = torch.addcmul(bias.to(z.dtype), z, _spread(alpha.to(z.dtype), n)).split([n, n, len(weight) - 2 * n], -1)
     p, q = p.sigmoid() + least[0], 2 * q.sigmoid() + least[1]
     if mixing is None:
@@ -45,7 +42,7 @@ def plain(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float
         return x, q, lanes
     iterations, floor, transposed = mixing
     logits = r.unflatten(-1, (n, n))
-    x, mixed = read_mix(lanes, p, sinkhorn(logits.mT if transposed else logits, iterations, floor))
+    x, mixed = read_mix(lanes, p, sinkhorn.sinkhorn(logits.mT if transposed else logits, iterations, floor))
     return x, q, mixed
 
 
@@ -64,12 +61,9 @@ class _LaneRead(Function):
     @staticmethod
     def forward(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float, least: tuple[float, float],
                 mixing: tuple[int, float, bool] | None) -> tuple[Tensor | None, ...]:
-        kind, n, kept = torch.promote_types(torch.promote_types(lanes.dtype, weight.dtype), torch.float32), lanes.shape[0], None
-        tokens = by_token(lanes)
-        x = tokens.flatten(1).to(kind)
-        size = torch.linalg.vector_norm(x, dim=-1)
-        inverse = (size.square() / x.shape[-1] + eps).rsqrt()
-        z = product(weight.to(kind), x.mT).mul_(inverse)
+        n, tokens, kept = lanes.shape[0], by_token(lanes), None
+        z, inverse = rms_linear.forward(tokens.reshape(len(tokens), -1), weight, eps)
+        z, inverse, kind = z.mT, inverse.mT, z.dtype
         scale = _spread(alpha.to(kind), n).unsqueeze(-1)
         t = torch.addcmul(bias.to(kind).unsqueeze(-1), z, scale)
         gates = t[:2 * n].sigmoid()
@@ -78,7 +72,7 @@ class _LaneRead(Function):
         onward, mixer = lanes.view_as(lanes), None
         if mixing:
             logits = t[2 * n:].view(n, n, -1)
-            mixer, kept = sinkhorns._forward(logits.transpose(0, 1).contiguous() if mixing[2] else logits, *mixing[:2])
+            mixer, kept = sinkhorn.forward(logits.transpose(0, 1).contiguous() if mixing[2] else logits, *mixing[:2])
             # No view to autograd, which would copy the mixed lanes before they are written over.
             onward = as_lanes(bmm(mixer.permute(2, 0, 1).to(lanes.dtype), tokens), lanes[0]).data
         q = (q.add_(least[1]) if least[1] else q).mT.unflatten(0, lanes.shape[1:-1])
@@ -98,8 +92,7 @@ class _LaneRead(Function):
                 given = [t if again() else t.detach().requires_grad_() for t in (lanes, weight, alpha, bias)]
                 found = plain(given[0], given[1], given[2], given[3], ctx.eps, ctx.least, ctx.mixing)
             return *torch.autograd.grad(found, given, (g_read, g_q, on), create_graph=again()), None, None, None
-        n, width = lanes.shape[0], weight.shape[1]
-        tokens, on, g_read = by_token(lanes), by_token(on), g_read.reshape(-1, 1, lanes.shape[-1])
+        n, tokens, on, g_read = lanes.shape[0], by_token(lanes), by_token(on), g_read.reshape(-1, 1, lanes.shape[-1])
         g_p = bmm(tokens, g_read.mT).squeeze(-1).mT.to(z.dtype)
         g = torch.ops.aten.sigmoid_backward(torch.cat([g_p, g_q.reshape(-1, n).mT]), gates)
         g[n:].mul_(2)
@@ -107,19 +100,17 @@ class _LaneRead(Function):
         if ctx.mixing:
             by_tokens = bmm(mixer.permute(2, 1, 0).to(lanes.dtype), on).addcmul_(each, g_read)
             by_mixer = bmm(on, tokens.mT).permute(1, 2, 0).to(z.dtype).contiguous()
-            by_logits = sinkhorns._backward(by_mixer, mixer, kept, ctx.mixing[1])
+            by_logits = sinkhorn.backward(by_mixer, mixer, kept, ctx.mixing[1])
             g = torch.cat([g, (by_logits.transpose(0, 1) if ctx.mixing[2] else by_logits).reshape(n * n, -1)])
         else:
             by_tokens = torch.addcmul(on, each, g_read)
         by_bias, along = g.sum(1), g * z
         by_alpha = torch.stack([part.sum() for part in along.sum(1).split(_sizes(alpha, n))])
-        along = (along * scale).sum(0).mul_(inverse.square()).unsqueeze(-1)
-        scaled, x = g.mul_(scale).mul_(inverse), tokens.reshape(-1, width).to(z.dtype)
-        with exact(x):
-            by_x = by_tokens.reshape(-1, width).to(x.dtype).addmm_(scaled.mT, weight.to(x.dtype)).addcmul_(along, x, value=-1 / width)
-            by_weight = scaled @ x
-        by_lanes = as_lanes(by_x.view(-1, n, lanes.shape[-1]), lanes[0]).to(lanes.dtype)
-        return by_lanes, by_weight.to(weight.dtype), by_alpha.to(alpha.dtype), by_bias.to(bias.dtype), None, None, None
+        along = ((along * scale).sum(0, keepdim=True) * inverse.square()).mT
+        scaled = g.mul_(scale).mul_(inverse).mT
+        by_x, by_weight = rms_linear.backward(tokens.reshape(len(tokens), -1), weight, scaled, along, by_tokens)
+        by_lanes = as_lanes(by_x.view(tokens.shape), lanes[0])
+        return by_lanes, by_weight, by_alpha.to(alpha.dtype), by_bias.to(bias.dtype), None, None, None
 
 
 def _read_weight(gates: Tensor, least: tuple[float, float], lanes: Tensor) -> Tensor:

@@ -39,12 +39,12 @@ def _wide(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     return x.to(kind), weight.to(kind)
 
 
-def _forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """z, and the scale of each vector."""
+def forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """z, each function of all vectors in a row of memory, and the scale of each vector."""
     wide, rows = _wide(x, weight)
     size = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
     scale = (size.square() / x.shape[-1] + eps).rsqrt()
-    # Few rows times many columns is the faster way round, and leaves each function of all tokens in a row.
+    # Few rows times many columns is the faster way round.
     z = product(rows, wide.reshape(-1, x.shape[-1]).mT).mT.view(*x.shape[:-1], -1)
     return z * scale, scale
 
@@ -52,11 +52,19 @@ def _forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 def _backward(ctx: Any, x: Tensor, weight: Tensor, z: Tensor, scale: Tensor, g: Tensor, on: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Gradients of x, added to `on`, over it where nothing forbids, and of the weight."""
     if again():
-        z, scale = _forward(x, weight, ctx.eps)
-    wide, rows = _wide(x, weight)
+        z, scale = forward(x, weight, ctx.eps)
     scaled = g * scale
     along = ((scaled * z).sum(-1, keepdim=True) * scale).reshape(-1, 1)
-    flat, scaled = wide.reshape(-1, x.shape[-1]), scaled.reshape(-1, g.shape[-1])
+    return backward(x, weight, scaled.reshape(-1, g.shape[-1]), along, on)
+
+
+def backward(x: Tensor, weight: Tensor, scaled: Tensor, along: Tensor, on: Tensor | None) -> tuple[Tensor, Tensor]:
+    """on + scaled @ weight - along x / width, (vectors, width), over `on` where nothing forbids; and scaled^T @ x.
+
+    scaled (vectors, k) is the gradient of z times the scale, along (vectors, 1) the sum over k of that times z, times the scale.
+    """
+    wide, rows = _wide(x, weight)
+    flat = wide.reshape(-1, x.shape[-1])
     in_place = owned(x) and not torch.is_grad_enabled()
     with exact(x):
         if on is None:
@@ -74,7 +82,7 @@ class _RmsLinear(Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        return _forward(x, weight, eps)
+        return forward(x, weight, eps)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, ...]) -> None:
@@ -98,7 +106,7 @@ class _LaneGates(Function):
 
     @staticmethod
     def forward(lanes: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        return *_forward(_vectors(lanes, weight), weight, eps), lanes.view_as(lanes)
+        return *forward(_vectors(lanes, weight), weight, eps), lanes.view_as(lanes)
 
     setup_context = _RmsLinear.setup_context
 

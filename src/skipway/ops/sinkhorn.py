@@ -36,7 +36,7 @@ def plain(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor:
     return m
 
 
-def _forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
+def forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
     """The last M, and what backward wants of each step: log M, (steps, n, n, tokens), or with a floor what M was divided by, (steps, n, tokens).
     Logits are (n, n, tokens), and steps go over columns and rows in turn."""
     in_place = owned(logits) and not torch.is_grad_enabled()
@@ -65,7 +65,7 @@ def _forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Ten
     return m, torch.stack(made)
 
 
-def _backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
+def backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
     """Walks back over the steps. With Q_t = M_t dM_t, the gradient of log M_t, each step is Q_{t-1} = Q_t - M_t sum(Q_t), and Q_0 is the gradient of
     the logits: nothing is divided. With a floor M_{t-1} = M_t s_t, and the last step is the softmax's, whose M lacks the floor."""
     q = m * g
@@ -98,7 +98,7 @@ class _Sinkhorn(Function):
 
     @staticmethod
     def forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
-        return _forward(logits, iterations, floor)
+        return forward(logits, iterations, floor)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, int, float], output: tuple[Tensor, Tensor]) -> None:
@@ -114,13 +114,13 @@ class _Sinkhorn(Function):
             return None, None, None
         logits, m, kept = ctx.saved_tensors
         if again():
-            m, kept = _forward(logits, ctx.iterations, ctx.floor)
-        return _backward(g, m, kept, ctx.floor), None, None
+            m, kept = forward(logits, ctx.iterations, ctx.floor)
+        return backward(g, m, kept, ctx.floor), None, None
 
 
 @torch.library.custom_op("skipway::sinkhorn", mutates_args=())
 def _opaque(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
-    return _forward(logits, iterations, floor)
+    return forward(logits, iterations, floor)
 
 
 @_opaque.register_fake
@@ -130,7 +130,7 @@ def _(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
 
 @torch.library.custom_op("skipway::sinkhorn_backward", mutates_args=())
 def _opaque_backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
-    return _backward(g, m, kept, floor).contiguous()
+    return backward(g, m, kept, floor).contiguous()
 
 
 @_opaque_backward.register_fake
