@@ -20,6 +20,11 @@ def again() -> bool:
     return torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
+def batched() -> bool:
+    """Whether autograd runs a backward for many gradients at once (`is_grads_batched`): its batched tensors lack detach, and some sums in place."""
+    return bool(torch._C._dispatch_tls_is_dispatch_key_included("VmapMode"))
+
+
 def run(rule: type[Function], *inputs: Any) -> Any:
     """`rule.apply(*inputs)`. In plain eager mode by a twin that sets its context up inside forward, which autograd calls three times as fast."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():

@@ -7,8 +7,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from skipway.ops import rms_linear, sinkhorn
+from skipway.ops._autocast import exact
 from skipway.ops._lanes import as_lanes, bmm, by_token
-from skipway.ops._mode import again, owned, run
+from skipway.ops._mode import again, batched, owned
+from skipway.ops._sole import sole
 from skipway.ops.read_lanes import read_lanes
 from skipway.ops.read_mix import read_mix
 
@@ -22,12 +24,12 @@ def lane_read(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: f
     lanes H (n, ..., dim); weight W (2n, n dim), bias (2n) and alpha (2), a scale for the n rows of t_p and the n of t_q; with mixing (iterations,
     floor, whether R is transposed in t_R) n^2 more rows and a third scale. Gives (..., dim), q (..., n) in float32 at least, and (n, ..., dim): to
     `write_lanes`, or if mixed to `write_over`. In plain eager mode it is one operation whose backward is written by hand: the lanes are kept, and
-    backward makes one tensor of their size.
+    backward makes one tensor of their size, or without mixing none where the gradient of the lanes is its alone.
     """
     if not owned(lanes):
         return plain(lanes, weight, alpha, bias, eps, least, mixing)
-    found: tuple[Tensor, ...] = run(_LaneRead, lanes, weight, alpha, bias, eps, least, mixing)
-    return found[0], found[1], found[2]
+    found: tuple[Tensor, Tensor, Tensor] = _LaneRead.apply(lanes, weight, alpha, bias, eps, least, mixing)
+    return found
 
 
 def plain(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float, least: tuple[float, float] = (0.0, 0.0),
@@ -46,73 +48,72 @@ def plain(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float
     return x, q, mixed
 
 
-def _sizes(alpha: Tensor, n: int) -> list[int]:
-    return [n, n, n * n][:len(alpha)]
-
-
 def _spread(alpha: Tensor, n: int) -> Tensor:
-    """Each scale for all rows of its group."""
-    return torch.cat([a.expand(size) for a, size in zip(alpha, _sizes(alpha, n))])
+    """Each scale for all rows of its group: n of p, n of q, n^2 of R."""
+    groups = torch.cat([alpha, alpha[2:].expand(n - 1)]) if len(alpha) > 2 else alpha
+    return groups.repeat_interleave(n)
+
+
+def _gathered(rows: Tensor, alpha: Tensor, n: int) -> Tensor:
+    """The sums over the rows of each group."""
+    groups = rows.view(-1, n).sum(1)
+    return torch.cat([groups[:2], groups[2:].sum(0, keepdim=True)]) if len(alpha) > 2 else groups
 
 
 class _LaneRead(Function):
     """Inside, gates are (k, tokens): few rows times many columns is the faster product."""
 
     @staticmethod
-    def forward(lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float, least: tuple[float, float],
-                mixing: tuple[int, float, bool] | None) -> tuple[Tensor | None, ...]:
-        n, tokens, kept = lanes.shape[0], by_token(lanes), None
-        z, inverse = rms_linear.forward(tokens.reshape(len(tokens), -1), weight, eps)
+    def forward(ctx: Any, lanes: Tensor, weight: Tensor, alpha: Tensor, bias: Tensor, eps: float, least: tuple[float, float],
+                mixing: tuple[int, float, bool] | None) -> tuple[Tensor, ...]:
+        n, tokens = lanes.shape[0], by_token(lanes)
+        z, inverse = rms_linear.forward(tokens.flatten(1), weight, eps)
         z, inverse, kind = z.mT, inverse.mT, z.dtype
         scale = _spread(alpha.to(kind), n).unsqueeze(-1)
         t = torch.addcmul(bias.to(kind).unsqueeze(-1), z, scale)
         gates = t[:2 * n].sigmoid()
-        p, q = _read_weight(gates, least, lanes), gates[n:] * 2
-        read = bmm(p.mT.unsqueeze(1), tokens).view(lanes.shape[1:])
-        onward, mixer = lanes.view_as(lanes), None
+        p, q = gates[:n], gates[n:] * 2
+        p, q = p + least[0] if least[0] else p, q.add_(least[1]) if least[1] else q
+        each = p.to(lanes.dtype).mT.unsqueeze(1)
+        read = bmm(each, tokens).view(lanes.shape[1:])
+        onward, mixer, kept = lanes.view_as(lanes), None, None
         if mixing:
             logits = t[2 * n:].view(n, n, -1)
             mixer, kept = sinkhorn.forward(logits.transpose(0, 1).contiguous() if mixing[2] else logits, *mixing[:2])
             # No view to autograd, which would copy the mixed lanes before they are written over.
             onward = as_lanes(bmm(mixer.permute(2, 0, 1).to(lanes.dtype), tokens), lanes[0]).data
-        q = (q.add_(least[1]) if least[1] else q).mT.unflatten(0, lanes.shape[1:-1])
-        return read, q, onward, z, scale, inverse, gates, mixer, kept
+        ctx.save_for_backward(lanes, weight, alpha, bias, z, scale, inverse, gates, each, mixer, kept)
+        ctx.eps, ctx.least, ctx.mixing = eps, least, mixing
+        return read, q.mT.unflatten(0, lanes.shape[1:-1]), onward
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
-        ctx.mark_non_differentiable(*(t for t in output[3:] if t is not None))
-        ctx.save_for_backward(*inputs[:4], *output[3:])
-        ctx.eps, ctx.least, ctx.mixing = inputs[4:]
-
-    @staticmethod
-    def backward(ctx: Any, g_read: Tensor, g_q: Tensor, on: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-        lanes, weight, alpha, bias, z, scale, inverse, gates, mixer, kept = ctx.saved_tensors
-        if again() or not owned(g_read):
+    def backward(ctx: Any, g_read: Tensor, g_q: Tensor, on: Tensor) -> tuple[Tensor | None, ...]:
+        lanes, weight, alpha, bias, z, scale, inverse, gates, each, mixer, kept = ctx.saved_tensors
+        if again() or batched() or not owned(g_read):
             with torch.enable_grad():
                 given = [t if again() else t.detach().requires_grad_() for t in (lanes, weight, alpha, bias)]
                 found = plain(given[0], given[1], given[2], given[3], ctx.eps, ctx.least, ctx.mixing)
             return *torch.autograd.grad(found, given, (g_read, g_q, on), create_graph=again()), None, None, None
+        in_place = not ctx.mixing and sole(on)          # asked before a view is made of it
         n, tokens, on, g_read = lanes.shape[0], by_token(lanes), by_token(on), g_read.reshape(-1, 1, lanes.shape[-1])
-        g_p = bmm(tokens, g_read.mT).squeeze(-1).mT.to(z.dtype)
-        g = torch.ops.aten.sigmoid_backward(torch.cat([g_p, g_q.reshape(-1, n).mT]), gates)
-        g[n:].mul_(2)
-        each = _read_weight(gates, ctx.least, lanes).mT.unsqueeze(-1)
+        g_p, g_q = bmm(tokens, g_read.mT).squeeze(-1).mT.to(z.dtype), g_q.reshape(-1, n).mT
+        g = torch.ops.aten.sigmoid_backward(torch.cat([g_p, g_q + g_q]), gates)
         if ctx.mixing:
-            by_tokens = bmm(mixer.permute(2, 1, 0).to(lanes.dtype), on).addcmul_(each, g_read)
             by_mixer = bmm(on, tokens.mT).permute(1, 2, 0).to(z.dtype).contiguous()
             by_logits = sinkhorn.backward(by_mixer, mixer, kept, ctx.mixing[1])
             g = torch.cat([g, (by_logits.transpose(0, 1) if ctx.mixing[2] else by_logits).reshape(n * n, -1)])
+            by_tokens = None
         else:
-            by_tokens = torch.addcmul(on, each, g_read)
-        by_bias, along = g.sum(1), g * z
-        by_alpha = torch.stack([part.sum() for part in along.sum(1).split(_sizes(alpha, n))])
+            by_tokens = (on.addcmul_ if in_place and on.is_contiguous() else on.addcmul)(each.mT, g_read)
+        along = g * z
+        by_bias, by_alpha = g.sum(1), _gathered(along.sum(1), alpha, n)
         along = ((along * scale).sum(0, keepdim=True) * inverse.square()).mT
         scaled = g.mul_(scale).mul_(inverse).mT
-        by_x, by_weight = rms_linear.backward(tokens.reshape(len(tokens), -1), weight, scaled, along, by_tokens)
-        by_lanes = as_lanes(by_x.view(tokens.shape), lanes[0])
-        return by_lanes, by_weight, by_alpha.to(alpha.dtype), by_bias.to(bias.dtype), None, None, None
-
-
-def _read_weight(gates: Tensor, least: tuple[float, float], lanes: Tensor) -> Tensor:
-    p = gates[:lanes.shape[0]]
-    return (p + least[0] if least[0] else p).to(lanes.dtype)
+        by_x, by_weight = rms_linear.backward(tokens.flatten(1), weight, scaled, along, by_tokens)
+        by_tokens = by_x.view(tokens.shape)
+        if ctx.mixing:
+            with exact(lanes):
+                by_tokens.baddbmm_(mixer.permute(2, 1, 0).to(lanes.dtype).contiguous(), on)
+            by_tokens.addcmul_(each.mT, g_read)
+        # No view to autograd, for then it would be held twice where the next backward asks.
+        return as_lanes(by_tokens, lanes[0]).detach(), by_weight, by_alpha.to(alpha.dtype), by_bias.to(bias.dtype), None, None, None
