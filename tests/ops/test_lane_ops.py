@@ -45,8 +45,10 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Tens
         found[f"lane_read {mixing}"] = read(lane_read.lane_read), read(lane_read.plain), [lanes, made(rows, N * D), made(scales), made(rows)]
     found["sinkhorn"] = (lambda z: sinkhorn.sinkhorn(z, 4)), (lambda z: sinkhorn.plain(z, 4)), [made(*TOKENS, N, N)]
     found["sinkhorn floored"] = (lambda z: sinkhorn.sinkhorn(z, 4, 0.01)), (lambda z: sinkhorn.plain(z, 4, 0.01)), [made(*TOKENS, N, N)]
-    found["gated_read"] = (lambda *a: gated_read.gated_read(*a, 1e-3)), (lambda *a: gated_read.plain(*a, 1e-3)), [
-        lanes, made(N, D), made(2, N * D), made(N * D, 2)]
+    gated = [lanes, made(N, D), made(2, N * D), made(N * D, 2), made(4, N * D)]
+    found["gated_read"] = (lambda *a: gated_read.gated_read(*a, 1e-3)), (lambda *a: gated_read.plain(*a, 1e-3)), gated
+    found["gated_read alone"] = (
+        (lambda *a: gated_read.gated_read(*a, None, 1e-3)[0]), (lambda *a: gated_read.plain(*a, None, 1e-3)[0]), gated[:4])
     for normed in (False, True):
         found[f"depth_attention normed={normed}"] = (
             (lambda q, *s, k=normed: depth_attention.depth_attention(s, q, 1e-3, 0.7, k)),

@@ -9,76 +9,79 @@ from torch.nn import functional as F
 
 from skipway.ops._autocast import exact, product
 from skipway.ops._lanes import as_lanes, by_token
-from skipway.ops._mode import again, owned, run
+from skipway.ops._mode import again, batched, owned
 
 
-def gated_read(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """mean_i sigmoid(U silu(D u / n))_i * u_i, and u = concat_i u_i, with u_i = gain_i * lanes_i / sqrt(mean(lanes_i^2) + eps).
+def gated_read(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, inject: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
+    """mean_i sigmoid(U silu(D u / n))_i * u_i, and W u / n, with u = concat_i u_i and u_i = gain_i * lanes_i / sqrt(mean(lanes_i^2) + eps).
 
-    lanes (n, ..., dim); gain (n, dim), down D (rank, n dim), up U (n dim, rank). Gives (..., dim) and (..., n dim), in float32 at least.
-    In plain eager mode the backward is written by hand: the lanes, u and the gates are kept, and backward makes three tensors of their size.
+    lanes (n, ..., dim); gain (n, dim), down D (rank, n dim), up U (n dim, rank), inject W (m, n dim) or None. Gives (..., dim) and (..., m), or
+    None, in float32 at least. In plain eager mode the backward is written by hand: the lanes, u and the gates are kept, and backward makes two
+    tensors of their size.
     """
     wide = torch.promote_types(lanes.dtype, torch.float32)
-    given = lanes.to(wide), gain.to(wide), down.to(wide), up.to(wide)
-    if not owned(lanes):
-        return plain(*given, eps)
-    return run(_GatedRead, *given, eps)[:2]
+    given = lanes.to(wide), gain.to(wide), down.to(wide), up.to(wide), None if inject is None else inject.to(wide)
+    found: tuple[Tensor, Tensor | None] = _GatedRead.apply(*given, eps) if owned(lanes) else plain(*given, eps)
+    return found
 
 
-def plain(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+def plain(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, inject: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
     """The same, under autograd's own hand."""
     n, dim = gain.shape
     u = F.rms_norm(lanes.movedim(0, -2), (dim,), eps=eps) * gain
     flat = u.flatten(-2)
     gate = product(F.silu(product(flat, down.mT) / n), up.mT).sigmoid()
-    return (gate.unflatten(-1, (n, dim)) * u).mean(-2), flat
+    return (gate.unflatten(-1, (n, dim)) * u).mean(-2), None if inject is None else product(flat, inject.mT) / n
 
 
 class _GatedRead(Function):
     @staticmethod
-    def forward(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, eps: float) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, inject: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
         x, n = by_token(lanes), lanes.shape[0]
         size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         inverse = (size.square() / x.shape[-1] + eps).rsqrt()
         u = torch.mul(x, inverse, out=x.new_empty(x.shape)).mul_(gain)      # token by token in memory
-        with exact(x):
-            score = torch.mm(down, u.flatten(1).mT).div_(n)         # few rows times many columns is the faster way round
-            gate = torch.mm(F.silu(score).mT, up.mT).sigmoid_().view(x.shape)
-        shape = lanes.shape[1:-1]
-        return (gate * u).mean(1).view(*shape, -1), u.view(*shape, -1), gate, score, inverse
+        with exact(x):          # few rows times many columns is the faster way round
+            score = torch.mm(down, u.flatten(1).mT).div_(n)
+            write = None if inject is None else torch.mm(inject, u.flatten(1).mT).div_(n).mT.unflatten(0, lanes.shape[1:-1])
+            gate = torch.bmm(F.silu(score).mT.expand(n, -1, -1), up.view(n, -1, len(down)).mT).sigmoid_()       # lane by lane
+        read = (gate * u.transpose(0, 1)).mean(0)
+        ctx.save_for_backward(lanes, gain, down, up, inject, u, gate, score, inverse)
+        ctx.eps = eps
+        return read.view(lanes.shape[1:]), write
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.mark_non_differentiable(*output[2:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:4], *output[1:])
-        ctx.eps = inputs[4]
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor | None, on: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        lanes, gain, down, up, u, gate, score, inverse = ctx.saved_tensors
-        if g is None:
-            g = u.new_zeros(lanes.shape[1:])
-        if again():
-            return *_twice((lanes, gain, down, up), ctx.eps, g, on), None
-        x, u, g = by_token(lanes), u.view(gate.shape), g.reshape(-1, 1, gain.shape[1]) / gain.shape[0]
+    def backward(ctx: Any, g: Tensor, by_write: Tensor | None) -> tuple[Tensor | None, ...]:
+        lanes, gain, down, up, inject, u, gate, score, inverse = ctx.saved_tensors
+        if again() or batched() or not owned(g):
+            return *_again((lanes, gain, down, up, inject), ctx.eps, g, by_write), None
+        x, n, gate = by_token(lanes), len(gain), gate.transpose(0, 1)
+        g, rows = g.reshape(-1, 1, x.shape[-1]) / n, u.flatten(1)
+        step = u * g
+        torch.ops.aten.sigmoid_backward.grad_input(step, gate, grad_input=step)
+        flat = step.flatten(1)
         with exact(x):
-            step = (u * g).mul_(gate)
-            step = step.addcmul_(step, gate, value=-1).reshape(-1, down.shape[1])       # by what the gates are the sigmoid of
-            by_up = torch.mm(step.mT, F.silu(score).mT)
-            by_score = torch.ops.aten.silu_backward(torch.mm(up.mT, step.mT), score).div_(gain.shape[0])
-            by_down = torch.mm(by_score, u.reshape(-1, down.shape[1]))
-            by_u = step.view(x.shape).copy_(gate).mul_(g).reshape(-1, down.shape[1]).addmm_(by_score.mT, down)
-        by_u = (by_u if on is None else by_u.add_(on.reshape(by_u.shape))).view(x.shape)
-        normed = x * inverse
-        along = by_u * normed
-        by_gain = along.sum(0)
-        along = along.mul_(gain).sum(-1, keepdim=True)
-        by_x = by_u.mul_(gain).addcmul_(normed, along, value=-1 / x.shape[-1]).mul_(inverse)
-        return as_lanes(by_x, lanes[0]), by_gain, by_down, by_up, None
+            by_up = torch.mm(flat.mT, F.silu(score).mT)
+            by_score = torch.ops.aten.silu_backward(torch.mm(up.mT, flat.mT), score).div_(n)
+            by_down, by_inject = torch.mm(by_score, rows), None
+            by_u = torch.mul(gate, g, out=step)
+            flat.addmm_(by_score.mT, down)
+            if inject is not None and by_write is not None:
+                by_write = by_write.reshape(-1, len(inject)) / n
+                by_inject = torch.mm(by_write.mT, rows)
+                flat.addmm_(by_write, inject)
+            along = (by_u * x).transpose(0, 1)
+            by_gain = torch.bmm(inverse.permute(1, 2, 0), along).squeeze(1)
+            along = torch.bmm(gain.unsqueeze(1), along.mT).permute(2, 0, 1) * inverse.square()
+        by_x = by_u.mul_(gain).addcmul_(x, along, value=-1 / x.shape[-1]).mul_(inverse)
+        return as_lanes(by_x, lanes[0]), by_gain, by_down, by_up, by_inject, None
 
 
-def _twice(given: tuple[Tensor, Tensor, Tensor, Tensor], eps: float, g: Tensor, on: Tensor | None) -> tuple[Tensor, ...]:
-    """Gradients that can themselves be differentiated."""
-    out, u = plain(*given, eps)
-    return torch.autograd.grad((out, u), given, (g, torch.zeros_like(u) if on is None else on), create_graph=True)
+def _again(given: tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None], eps: float, g: Tensor, by_write: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Gradients by the plain formula, which can be differentiated, and batched."""
+    with torch.enable_grad():
+        at = [t if again() else t.detach().requires_grad_() for t in given if t is not None]
+        read, write = plain(at[0], at[1], at[2], at[3], at[4] if len(at) > 4 else None, eps)
+    made, by_made = ([read], [g]) if write is None else ([read, write], [g, by_write])
+    found = torch.autograd.grad(made, at, by_made, create_graph=again())
+    return found if len(at) > 4 else (*found, None)

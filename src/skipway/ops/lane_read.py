@@ -96,7 +96,7 @@ class _LaneRead(Function):
             return *torch.autograd.grad(found, given, (g_read, g_q, on), create_graph=again()), None, None, None
         in_place = not ctx.mixing and sole(on)          # asked before a view is made of it
         n, tokens, on, g_read = lanes.shape[0], by_token(lanes), by_token(on), g_read.reshape(-1, 1, lanes.shape[-1])
-        g_p, g_q = bmm(tokens, g_read.mT).squeeze(-1).mT.to(z.dtype), g_q.reshape(-1, n).mT
+        g_p, g_q = bmm(g_read, tokens.mT).squeeze(1).mT.to(z.dtype), g_q.reshape(-1, n).mT
         g = torch.ops.aten.sigmoid_backward(torch.cat([g_p, g_q + g_q]), gates)
         if ctx.mixing:
             by_mixer = bmm(on, tokens.mT).permute(1, 2, 0).to(z.dtype).contiguous()

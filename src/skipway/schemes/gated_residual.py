@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from skipway._errors import SchemeError
-from skipway.ops._autocast import product
 from skipway.ops.gated_read import gated_read
 from skipway.ops.write_lanes import write_lanes
 from skipway.schemes._base import Scheme, Traffic
@@ -44,8 +43,8 @@ class GatedResidual(Scheme):
         return born(x, self.lanes)
 
     def read(self, stream: Tensor) -> tuple[Tensor, Tensor]:
-        x, u = self.reader(stream)
-        return x.to(stream.dtype), 2 * (product(u, self.inject.to(u.dtype).mT) / self.lanes).sigmoid()
+        x, t = self.reader(stream, self.inject)
+        return x.to(stream.dtype), 2 * t.sigmoid()
 
     def write(self, stream: Tensor, y: Tensor, memo: Any) -> Tensor:
         return write_lanes(stream, y, memo)
@@ -55,7 +54,7 @@ class GatedResidual(Scheme):
 
 
 class _Reader(nn.Module):
-    """The gated mean of the normed lanes, and the normed lanes one after another, (..., n dim)."""
+    """The gated mean of the normed lanes, and a linear function of them, W u / n, where W is given."""
 
     def __init__(self, lanes: int, dim: int, rank: int, eps: float) -> None:
         super().__init__()
@@ -64,5 +63,5 @@ class _Reader(nn.Module):
         self.down = nn.Parameter(0.02 * torch.randn(rank, lanes * dim))
         self.up = nn.Parameter(0.02 * torch.randn(lanes * dim, rank))
 
-    def forward(self, stream: Tensor) -> tuple[Tensor, Tensor]:
-        return gated_read(stream, self.gain, self.down, self.up, self.eps)
+    def forward(self, stream: Tensor, inject: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        return gated_read(stream, self.gain, self.down, self.up, inject, self.eps)
