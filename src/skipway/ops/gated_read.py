@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from skipway.ops._autocast import exact, product
 from skipway.ops._lanes import as_lanes, by_token
 from skipway.ops._mode import again, batched, owned
+from skipway.ops.rms_linear import inverse_rms
 
 
 def gated_read(lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, inject: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
@@ -38,8 +39,7 @@ class _GatedRead(Function):
     @staticmethod
     def forward(ctx: Any, lanes: Tensor, gain: Tensor, down: Tensor, up: Tensor, inject: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
         x, n = by_token(lanes), lanes.shape[0]
-        size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        inverse = (size.square() / x.shape[-1] + eps).rsqrt()
+        inverse = inverse_rms(x, eps)
         u = torch.mul(x, inverse, out=x.new_empty(x.shape)).mul_(gain)      # token by token in memory
         with exact(x):          # few rows times many columns is the faster way round
             score = torch.mm(down, u.flatten(1).mT).div_(n)

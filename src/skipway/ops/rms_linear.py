@@ -50,8 +50,7 @@ def _wide(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """z, each function of all vectors in a row of memory, and the scale of each vector."""
     wide, rows = _wide(x, weight)
-    size = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-    scale = (size.square() / x.shape[-1] + eps).rsqrt()
+    scale = inverse_rms(wide, eps)
     with exact(x):
         z = _across(rows, wide.reshape(-1, x.shape[-1])).mT.view(*x.shape[:-1], -1)
     return z * scale, scale
@@ -83,6 +82,12 @@ def backward(x: Tensor, weight: Tensor, scaled: Tensor, along: Tensor, on: Tenso
         by_x = (by_x.addmm_ if in_place else by_x.addmm)(scaled, rows)
         by_weight = _down(scaled.mT, flat)
     return by_x.to(x.dtype), by_weight.to(weight.dtype)
+
+
+def inverse_rms(x: Tensor, eps: float) -> Tensor:
+    """1 / sqrt(mean(x^2) + eps) over the last axis, (..., 1)."""
+    size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.addcmul(size.new_full((), eps), size, size, value=1 / x.shape[-1]).rsqrt()
 
 
 def _across(rows: Tensor, flat: Tensor) -> Tensor:
