@@ -87,7 +87,7 @@ def backward(x: Tensor, weight: Tensor, scaled: Tensor, along: Tensor, on: Tenso
 def inverse_rms(x: Tensor, eps: float) -> Tensor:
     """1 / sqrt(mean(x^2) + eps) over the last axis, (..., 1)."""
     size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return torch.addcmul(size.new_full((), eps), size, size, value=1 / x.shape[-1]).rsqrt()
+    return (size.square() / x.shape[-1] + eps).rsqrt()
 
 
 def _across(rows: Tensor, flat: Tensor) -> Tensor:
