@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from skipway.ops import depth_attention, gated_read, lane_read, mix, read_lanes, read_mix, rms_linear, sinkhorn, write_lanes, write_over
 
-N, D, TOKENS = 3, 5, (2, 4)
+N, D, TOKENS = 3, 4, (2, 4)
 
 
 def made(*shape: int) -> Tensor:
@@ -32,6 +32,7 @@ def cases() -> dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Tens
         found[f"write_lanes {kind}"] = write_lanes.write_lanes, write_lanes.plain, [lanes, y, w]
         found[f"write_over {kind}"] = (lambda v, y, w: write_over.write_over(v * 1, y, w)), write_lanes.plain, [lanes, y, w]
     found["rms_linear"] = (lambda x, w: rms_linear.rms_linear(x, w, 1e-3)), (lambda x, w: rms_linear.plain(x, w, 1e-3)), [y, made(6, D)]
+    found["rms_linear of an odd width"] = found["rms_linear"][0], found["rms_linear"][1], [made(*TOKENS, 5), made(6, 5)]
     for width in (D, N * D):
         found[f"lane_gates {width}"] = (
             (lambda x, w: (lambda z, same: (z, same * 1))(*rms_linear.lane_gates(x, w, 1e-3))),

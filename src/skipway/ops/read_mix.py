@@ -8,6 +8,7 @@ from torch.autograd import Function
 
 from skipway.ops._lanes import as_lanes, bmm, by_token, for_tokens, in_rows, mm, mv, summed
 from skipway.ops._mode import owned, run
+from skipway.ops._parts import across
 
 
 def read_mix(lanes: Tensor, weight: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -69,7 +70,7 @@ class _ReadMixRows(Function):
         by_mixed = on.reshape(matrix.shape[0], -1)
         by_rows, weights = mm(matrix.mT, by_mixed), weight.unsqueeze(-1)
         by_rows = by_rows.addcmul_(weights, flat) if owned(lanes) else torch.addcmul(by_rows, weights, flat)
-        return by_rows.view(lanes.shape), mv(rows, flat), mm(by_mixed, rows.mT)
+        return by_rows.view(lanes.shape), mv(rows, flat), across(by_mixed, rows)
 
 
 def _alone(part: Tensor) -> Tensor:

@@ -9,8 +9,7 @@ from torch.autograd import Function
 
 from skipway.ops._autocast import exact
 from skipway.ops._mode import again, owned, run
-
-PARTS = 4           # a CPU does a few rows in three quarters of the time as products side by side, each of a part of the width
+from skipway.ops._parts import across, down
 
 
 def rms_linear(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -51,8 +50,7 @@ def forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """z, each function of all vectors in a row of memory, and the scale of each vector."""
     wide, rows = _wide(x, weight)
     scale = inverse_rms(wide, eps)
-    with exact(x):
-        z = _across(rows, wide.reshape(-1, x.shape[-1])).mT.view(*x.shape[:-1], -1)
+    z = across(rows, wide.reshape(-1, x.shape[-1])).mT.view(*x.shape[:-1], -1)
     return z * scale, scale
 
 
@@ -80,37 +78,13 @@ def backward(x: Tensor, weight: Tensor, scaled: Tensor, along: Tensor, on: Tenso
         by_x = (on.addcmul_ if in_place else on.addcmul)(along, flat, value=-1 / x.shape[-1])
     with exact(x):
         by_x = (by_x.addmm_ if in_place else by_x.addmm)(scaled, rows)
-        by_weight = _down(scaled.mT, flat)
-    return by_x.to(x.dtype), by_weight.to(weight.dtype)
+    return by_x.to(x.dtype), down(scaled.mT, flat).to(weight.dtype)
 
 
 def inverse_rms(x: Tensor, eps: float) -> Tensor:
     """1 / sqrt(mean(x^2) + eps) over the last axis, (..., 1)."""
     size = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return (size.square() / x.shape[-1] + eps).rsqrt()
-
-
-def _across(rows: Tensor, flat: Tensor) -> Tensor:
-    """rows @ flat.mT: few rows times many columns is the faster way round."""
-    if not _in_parts(flat):
-        return rows @ flat.mT
-    return torch.bmm(_parts(rows), _parts(flat).mT).sum(0)
-
-
-def _down(rows: Tensor, flat: Tensor) -> Tensor:
-    """rows @ flat."""
-    if not _in_parts(flat):
-        return rows @ flat
-    return torch.bmm(rows.expand(PARTS, -1, -1), _parts(flat)).transpose(0, 1).reshape(len(rows), -1)
-
-
-def _in_parts(flat: Tensor) -> bool:
-    return flat.device.type == "cpu" and flat.shape[1] % PARTS == 0 and owned(flat)
-
-
-def _parts(flat: Tensor) -> Tensor:
-    """(vectors, width) -> (PARTS, vectors, width / PARTS)."""
-    return flat.view(len(flat), PARTS, -1).transpose(0, 1)
 
 
 class _RmsLinear(Function):
