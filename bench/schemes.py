@@ -1,17 +1,20 @@
 """Residual rules against the plain residual and against public modules of the same rules, in one process, in turns.
 
-    python bench/schemes.py [--compiled] [--rounds N] [--only SCHEME ...] [--json FILE] [--quick]
+    python bench/schemes.py [--compiled] [--rounds N] [--only SCHEME ...] [--processes N] [--json FILE] [--quick]
 
 A 6 x 256 decoder (6 blocks of causal self-attention with 4 heads and a GELU feed-forward of 4 x 256), batch 2 x 128, float32, 2 threads: forward and
 backward. Each round runs every model once, in an order of its own; a ratio is the median over rounds of the time of one model by that of another in
-the same round. Peak memory is the largest sum of live allocations in one forward and backward, from the profiler.
+the same round. With --processes the whole is done again in fresh processes, and the median of their ratios counts: where a process has its memory is
+worth up to 0.05. Peak memory is the largest sum of live allocations in one forward and backward, from the profiler.
 Bars: the ratio to pre_norm (BARS), and against each peer faster and no heavier. Exit status 1 if one is missed. --json keeps the raw samples.
 """
 
 import argparse
 import json
 import random
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -124,41 +127,67 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--only", nargs="*", default=None, choices=list(BARS), metavar="SCHEME")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--processes", type=int, default=1, help="how many processes, one after another")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="five rounds")
     args = parser.parse_args()
-    torch.set_num_threads(2)
     chosen = args.only or list(BARS)
-    models, pairs = {PLAIN: ours(PLAIN, {})}, []
+    pairs = [(name, peer) for name in chosen for peer in ({} if args.no_peers else peers(name, branches, DIM))]
+    if args.processes > 1:
+        runs, memory = elsewhere(args.processes)
+    else:
+        runs, memory = here(chosen, pairs, args)
+    missed = report(runs, memory, chosen, pairs)
+    if args.json:
+        args.json.write_text(json.dumps({"compiled": args.compiled, "torch": torch.__version__, "seconds": runs, "peak_bytes": memory}, indent=1))
+    return 1 if missed else 0
+
+
+def here(chosen: list[str], pairs: list[tuple[str, str]], args: argparse.Namespace) -> tuple[list[dict[str, list[float]]], dict[str, int]]:
+    """Samples of each model, in one run, and their peak memory."""
+    torch.set_num_threads(2)
+    models = {PLAIN: ours(PLAIN, {})}
     for name in chosen:
         models[name] = ours(*BARS[name][:2])
-        for peer, model in ({} if args.no_peers else peers(name, branches, DIM)).items():
-            models[peer] = model
-            pairs.append((name, peer))
+        models |= {peer: model for peer, model in peers(name, branches, DIM).items() if (name, peer) in pairs}
     x = torch.randn(BATCH, TOKENS, DIM, requires_grad=True)
     memory = {name: peak(lambda model=model: step(model, x)) for name, model in models.items()}     # type: ignore[misc]
     if args.compiled:
         for model in models.values():
             model.compile(fullgraph=True)
-    samples = measured(models, 5 if args.quick else args.rounds)
-    missed = report(samples, memory, chosen, pairs)
-    if args.json:
-        args.json.write_text(json.dumps({"compiled": args.compiled, "torch": torch.__version__, "seconds": samples, "peak_bytes": memory}, indent=1))
-    return 1 if missed else 0
+    return [measured(models, 5 if args.quick else args.rounds)], memory
 
 
-def report(samples: dict[str, list[float]], memory: dict[str, int], chosen: list[str], pairs: list[tuple[str, str]]) -> int:
+def elsewhere(processes: int) -> tuple[list[dict[str, list[float]]], dict[str, int]]:
+    """The same of several processes with the arguments of this one, but for --processes and --json."""
+    runs: list[dict[str, list[float]]] = []
+    memory: dict[str, int] = {}
+    for k in range(processes):
+        print(f"process {k + 1} of {processes}", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            at = Path(folder) / "samples.json"
+            done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--processes", "1", "--json", str(at)], stdout=subprocess.DEVNULL)
+            if not at.exists():
+                raise SystemExit(f"process {k + 1} ended with status {done.returncode} before it had samples; run it alone to see why")
+            found = json.loads(at.read_text())
+        runs += found["seconds"]
+        memory = found["peak_bytes"]
+    return runs, memory
+
+
+def report(runs: list[dict[str, list[float]]], memory: dict[str, int], chosen: list[str], pairs: list[tuple[str, str]]) -> int:
     """Prints the table; the number of bars that were missed."""
     missed = 0
-    print(f"{'model':34} {'ms':>7} {'to plain':>9} {'bar':>6} {'peak MiB':>9}")
-    for name in samples:
+    print(f"{'model':34} {'ms':>7} {'to plain':>9} {'bar':>6} {'peak MiB':>9}" + ("  in each process" if len(runs) > 1 else ""))
+    for name in runs[0]:
         bar = BARS[name][2] if name in BARS else None
-        times = ratio(samples[name], samples[PLAIN])
+        each = [ratio(run[name], run[PLAIN]) for run in runs]
+        times = median(each)
         missed += bar is not None and times > bar
-        print(f"{name:34} {1e3 * median(samples[name]):7.1f} {times:9.3f} {bar or '':>6} {memory[name] / 2**20:9.1f}"
-              + ("  MISSED" if bar is not None and times > bar else ""))
+        print(f"{name:34} {1e3 * median(median(run[name]) for run in runs):7.1f} {times:9.3f} {bar or '':>6} {memory[name] / 2**20:9.1f}"
+              + ("  " + " ".join(f"{t:.3f}" for t in each) if len(runs) > 1 else "") + ("  MISSED" if bar is not None and times > bar else ""))
     for name, peer in pairs:
-        faster, lighter = ratio(samples[name], samples[peer]), memory[name] / memory[peer]
+        faster, lighter = median(ratio(run[name], run[peer]) for run in runs), memory[name] / memory[peer]
         missed += faster >= 1 or lighter > 1
         print(f"{name} / {peer}: time {faster:.3f}, peak memory {lighter:.3f}" + ("  MISSED" if faster >= 1 or lighter > 1 else ""))
     return missed
