@@ -114,6 +114,19 @@ def test_far_logits_stay_finite() -> None:
     assert z.grad is not None and z.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("floor", [0.0, 1e-6])
+@pytest.mark.parametrize("spread", [1.0, 30.0, 200.0])
+def test_sinkhorn_in_float32_is_that_of_float64(spread: float, floor: float) -> None:
+    """Mixers whose entries differ by up to e^600, and their gradients, which are walked back over 40 divisions."""
+    torch.manual_seed(0)
+    z, g = spread * torch.randn(64, 4, 4, dtype=torch.float64), torch.randn(64, 4, 4, dtype=torch.float64)
+    narrow, wide = z.float().requires_grad_(), z.float().double().requires_grad_()
+    got, want = sinkhorn.sinkhorn(narrow, 20, floor), sinkhorn.plain(wide - wide.logsumexp(-2, keepdim=True), 20, floor)
+    assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
+    (a,), (b,) = torch.autograd.grad(got, narrow, g.float()), torch.autograd.grad(want, wide, g)
+    assert_close(a.double(), b, rtol=1e-3, atol=1e-5)
+
+
 def test_half_precision_lanes_and_autocast() -> None:
     """Gates are float32 whatever the lanes are; a float32 stream stays float32 under autocast."""
     lanes, w = torch.randn(N, *TOKENS, D), torch.randn(*TOKENS, N)

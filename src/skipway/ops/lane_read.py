@@ -76,19 +76,20 @@ class _LaneRead(Function):
         p, q = p + least[0] if least[0] else p, q.add_(least[1]) if least[1] else q
         each = p.to(lanes.dtype).mT.unsqueeze(1)
         read = bmm(each, tokens).view(lanes.shape[1:])
-        onward, mixer, kept = lanes.view_as(lanes), None, None
+        onward, logits, mixer, sums = lanes.view_as(lanes), None, None, None
         if mixing:
             logits = t[2 * n:].view(n, n, -1)
-            mixer, kept = sinkhorn.forward(logits.transpose(0, 1).contiguous() if mixing[2] else logits, *mixing[:2])
+            logits = logits.transpose(0, 1).contiguous() if mixing[2] else logits
+            mixer, sums = sinkhorn.forward(logits, *mixing[:2])
             # No view to autograd, which would copy the mixed lanes before they are written over.
             onward = as_lanes(bmm(mixer.permute(2, 0, 1).to(lanes.dtype), tokens), lanes[0]).data
-        ctx.save_for_backward(lanes, weight, alpha, bias, z, scale, inverse, gates, each, mixer, kept)
+        ctx.save_for_backward(lanes, weight, alpha, bias, z, scale, inverse, gates, each, logits, mixer, sums)
         ctx.eps, ctx.least, ctx.mixing = eps, least, mixing
         return read, q.mT.unflatten(0, lanes.shape[1:-1]), onward
 
     @staticmethod
     def backward(ctx: Any, g_read: Tensor, g_q: Tensor, on: Tensor) -> tuple[Tensor | None, ...]:
-        lanes, weight, alpha, bias, z, scale, inverse, gates, each, mixer, kept = ctx.saved_tensors
+        lanes, weight, alpha, bias, z, scale, inverse, gates, each, logits, mixer, sums = ctx.saved_tensors
         if again() or batched() or not owned(g_read):
             with torch.enable_grad():
                 given = [t if again() else t.detach().requires_grad_() for t in (lanes, weight, alpha, bias)]
@@ -100,7 +101,7 @@ class _LaneRead(Function):
         g = torch.ops.aten.sigmoid_backward(torch.cat([g_p, g_q + g_q]), gates)
         if ctx.mixing:
             by_mixer = bmm(on, tokens.mT).permute(1, 2, 0).to(z.dtype).contiguous()
-            by_logits = sinkhorn.backward(by_mixer, mixer, kept, ctx.mixing[1])
+            by_logits = sinkhorn.backward(by_mixer, logits, mixer, sums, ctx.mixing[1])
             g = torch.cat([g, (by_logits.transpose(0, 1) if ctx.mixing[2] else by_logits).reshape(n * n, -1)])
             by_tokens = None
         else:

@@ -16,7 +16,7 @@ def sinkhorn(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor
     (its row sums + f), and iterations - 1 times M <- M / (its column sums + f), M <- M / (its row sums + f).
 
     logits (..., n, n), rows first. Gives the last M: without a floor its rows sum to 1 exactly, its columns as well as the iterations made them.
-    Without a floor it works on logarithms, where a division by sums is one log-softmax and no entry is too small. Under torch.compile it is one
+    Without a floor the first iteration works on logarithms, where no sum is too small; after it none is under 1 / n^2. Under torch.compile it is one
     operation of the graph: unrolled, its 2 * `iterations` steps a sublayer keep a compiler busy for minutes.
     """
     n = logits.shape[-1]
@@ -37,43 +37,29 @@ def plain(logits: Tensor, iterations: int = 20, floor: float = 0.0) -> Tensor:
 
 
 def forward(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
-    """The last M, and what backward wants of each step: log M, (steps, n, n, tokens), or with a floor what M was divided by, (steps, n, tokens).
-    Logits are (n, n, tokens), and steps go over columns and rows in turn."""
-    in_place = owned(logits) and not torch.is_grad_enabled()
-    if not floor:
-        if in_place:
-            kept = logits.new_empty(2 * iterations, *logits.shape)
-            for k, step in enumerate(kept.unbind(0)):
-                logits = torch._log_softmax(logits, k % 2, False, out=step)
-            return logits.exp(), kept
-        steps = [logits]
-        for k in range(2 * iterations):
-            steps.append(steps[-1].log_softmax(k % 2))
-        return steps[-1].exp(), torch.stack(steps[1:])
-    m = logits.softmax(0) + floor                           # the first division
-    if in_place:
+    """The last M, and what it was divided by, (2 iterations, n, tokens), columns and rows in turn, with ones for the divisions inside the first
+    softmaxes. Logits are (n, n, tokens)."""
+    done = 1 if floor else 2
+    m = logits.softmax(0) + floor if floor else logits.log_softmax(0).log_softmax(1).exp()
+    if owned(logits) and not torch.is_grad_enabled():
         sums = torch.ones(2 * iterations, *m.shape[1:], dtype=m.dtype, device=m.device)
-        for k, s in enumerate(_views(sums)[1:], 1):
+        for k, s in enumerate(_views(sums)[done:], done):
             torch.sum(m, k % 2, True, out=s)
-            m.div_(s.add_(floor))
+            m.div_(s.add_(floor) if floor else s)
         return m, sums
-    made = [torch.ones_like(m[0])]
-    for k in range(1, 2 * iterations):
+    made = [torch.ones_like(m[0])] * done
+    for k in range(done, 2 * iterations):
         s = m.sum(k % 2, keepdim=True) + floor
         m = m / s
         made.append(s.squeeze(k % 2))
     return m, torch.stack(made)
 
 
-def backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
-    """Walks back over the steps. With Q_t = M_t dM_t, the gradient of log M_t, each step is Q_{t-1} = Q_t - M_t sum(Q_t), and Q_0 is the gradient of
-    the logits: nothing is divided. With a floor M_{t-1} = M_t s_t, and the last step is the softmax's, whose M lacks the floor."""
+def backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
+    """Walks back over the divisions. With Q_t = M_t dM_t, the gradient of log M_t, each is Q_{t-1} = Q_t - M_t sum(Q_t), M_{t-1} = M_t s_t: nothing
+    is divided. The first is the softmax's, whose M lacks the floor."""
     q = m * g
-    if not floor:
-        for k, step in reversed(list(enumerate(kept.unbind(0)))):
-            q = torch._log_softmax_backward_data(q, step, k % 2, q.dtype)
-        return q
-    steps = list(enumerate(_views(kept)))[:0:-1]
+    steps = list(enumerate(_views(sums)))[:0:-1]
     if owned(g) and not torch.is_grad_enabled():
         m = m.clone()
         for k, s in steps:
@@ -82,8 +68,9 @@ def backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
     else:
         for k, s in steps:
             q, m = torch.addcmul(q, m, q.sum(k % 2, keepdim=True), value=-1), m * s
-    q, start = q / m, m - floor
-    q = start * q
+    start = logits.softmax(0)
+    if floor:
+        q = q * (start / (start + floor))
     return q - start * q.sum(0)
 
 
@@ -115,7 +102,7 @@ class _Sinkhorn(Function):
         logits, m, kept = ctx.saved_tensors
         if again():
             m, kept = forward(logits, ctx.iterations, ctx.floor)
-        return backward(g, m, kept, ctx.floor), None, None
+        return backward(g, logits, m, kept, ctx.floor), None, None
 
 
 @torch.library.custom_op("skipway::sinkhorn", mutates_args=())
@@ -125,21 +112,21 @@ def _opaque(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tens
 
 @_opaque.register_fake
 def _(logits: Tensor, iterations: int, floor: float) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(logits), logits.new_empty(2 * iterations, *logits.shape[1 if floor else 0:])
+    return torch.empty_like(logits), logits.new_empty(2 * iterations, *logits.shape[1:])
 
 
 @torch.library.custom_op("skipway::sinkhorn_backward", mutates_args=())
-def _opaque_backward(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
-    return backward(g, m, kept, floor).contiguous()
+def _opaque_backward(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
+    return backward(g, logits, m, sums, floor).contiguous()
 
 
 @_opaque_backward.register_fake
-def _(g: Tensor, m: Tensor, kept: Tensor, floor: float) -> Tensor:
+def _(g: Tensor, logits: Tensor, m: Tensor, sums: Tensor, floor: float) -> Tensor:
     return torch.empty_like(m, memory_format=torch.contiguous_format)
 
 
 def _gradient(ctx: Any, g: Tensor, _: Any) -> tuple[Tensor, None, None]:
-    return _opaque_backward(g, *ctx.saved_tensors[1:], ctx.floor), None, None
+    return _opaque_backward(g, *ctx.saved_tensors, ctx.floor), None, None
 
 
 _opaque.register_autograd(_gradient, setup_context=_Sinkhorn.setup_context)
