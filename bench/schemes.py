@@ -4,8 +4,8 @@
 
 A 6 x 256 decoder (6 blocks of causal self-attention with 4 heads and a GELU feed-forward of 4 x 256), batch 2 x 128, float32, 2 threads: forward and
 backward. Each round runs every model once, in an order of its own; a ratio is the median over rounds of the time of one model by that of another in
-the same round. With --processes the whole is done again in fresh processes, and the median of their ratios counts: where a process has its memory is
-worth up to 0.05. Peak memory is the largest sum of live allocations in one forward and backward, from the profiler.
+the same round. With --processes the whole is done again in fresh processes, whose ratios differ, and their median counts. Peak memory is the largest
+sum of live allocations in one forward and backward, from the profiler.
 Bars: the ratio to pre_norm (BARS), and against each peer faster and no heavier. Exit status 1 if one is missed. --json keeps the raw samples.
 """
 
@@ -131,37 +131,34 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="five rounds")
     args = parser.parse_args()
-    chosen = args.only or list(BARS)
-    pairs = [(name, peer) for name in chosen for peer in ({} if args.no_peers else peers(name, branches, DIM))]
-    if args.processes > 1:
-        runs, memory = elsewhere(args.processes)
-    else:
-        runs, memory = here(chosen, pairs, args)
-    missed = report(runs, memory, chosen, pairs)
+    found = elsewhere(args.processes) if args.processes > 1 else here(args)
+    missed = report(found["seconds"], found["peak_bytes"], found["pairs"])
     if args.json:
-        args.json.write_text(json.dumps({"compiled": args.compiled, "torch": torch.__version__, "seconds": runs, "peak_bytes": memory}, indent=1))
+        args.json.write_text(json.dumps(found, indent=1))
     return 1 if missed else 0
 
 
-def here(chosen: list[str], pairs: list[tuple[str, str]], args: argparse.Namespace) -> tuple[list[dict[str, list[float]]], dict[str, int]]:
-    """Samples of each model, in one run, and their peak memory."""
+def here(args: argparse.Namespace) -> dict[str, Any]:
+    """What --json keeps: samples of each model in one run, their peak memory, and which are compared with which."""
     torch.set_num_threads(2)
-    models = {PLAIN: ours(PLAIN, {})}
-    for name in chosen:
+    models, pairs = {PLAIN: ours(PLAIN, {})}, []
+    for name in args.only or BARS:
         models[name] = ours(*BARS[name][:2])
-        models |= {peer: model for peer, model in peers(name, branches, DIM).items() if (name, peer) in pairs}
+        for peer, model in ({} if args.no_peers else peers(name, branches, DIM)).items():
+            models[peer] = model
+            pairs.append((name, peer))
     x = torch.randn(BATCH, TOKENS, DIM, requires_grad=True)
     memory = {name: peak(lambda model=model: step(model, x)) for name, model in models.items()}     # type: ignore[misc]
     if args.compiled:
         for model in models.values():
             model.compile(fullgraph=True)
-    return [measured(models, 5 if args.quick else args.rounds)], memory
+    runs = [measured(models, 5 if args.quick else args.rounds)]
+    return {"compiled": args.compiled, "torch": torch.__version__, "seconds": runs, "peak_bytes": memory, "pairs": pairs}
 
 
-def elsewhere(processes: int) -> tuple[list[dict[str, list[float]]], dict[str, int]]:
+def elsewhere(processes: int) -> dict[str, Any]:
     """The same of several processes with the arguments of this one, but for --processes and --json."""
-    runs: list[dict[str, list[float]]] = []
-    memory: dict[str, int] = {}
+    found: list[dict[str, Any]] = []
     for k in range(processes):
         print(f"process {k + 1} of {processes}", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as folder:
@@ -169,13 +166,11 @@ def elsewhere(processes: int) -> tuple[list[dict[str, list[float]]], dict[str, i
             done = subprocess.run([sys.executable, __file__, *sys.argv[1:], "--processes", "1", "--json", str(at)], stdout=subprocess.DEVNULL)
             if not at.exists():
                 raise SystemExit(f"process {k + 1} ended with status {done.returncode} before it had samples; run it alone to see why")
-            found = json.loads(at.read_text())
-        runs += found["seconds"]
-        memory = found["peak_bytes"]
-    return runs, memory
+            found.append(json.loads(at.read_text()))
+    return found[0] | {"seconds": [run for one in found for run in one["seconds"]]}
 
 
-def report(runs: list[dict[str, list[float]]], memory: dict[str, int], chosen: list[str], pairs: list[tuple[str, str]]) -> int:
+def report(runs: list[dict[str, list[float]]], memory: dict[str, int], pairs: list[tuple[str, str]]) -> int:
     """Prints the table; the number of bars that were missed."""
     missed = 0
     print(f"{'model':34} {'ms':>7} {'to plain':>9} {'bar':>6} {'peak MiB':>9}" + ("  in each process" if len(runs) > 1 else ""))
